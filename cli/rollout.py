@@ -29,6 +29,7 @@ from rigwright.host_selection import format_hosts
 from rigwright.model.maintenance_window import parse_window
 from rigwright.problems import CausedError, format_value
 from rigwright.rollout.batch_plan import BatchLimits, RolloutRefused, plan_batches, resolve_batch_size
+from rigwright.rollout.shared_build import choose_builders, list_receivers, place_builders_first
 from rigwright.rollout.state_file import (
     BoxRecord,
     Phase,
@@ -110,6 +111,7 @@ class RolloutOrder:
 @click.option("--driver", is_flag=True, help="With --rollback: the NVIDIA driver instead; needs --reboot.")
 @click.option("--to", type=WholeNumber(1, 10**9), help="With --rollback: the generation's number.")
 @REBOOT_OPTION
+@click.option("--share-builds", is_flag=True, help="Copy an engine that two boxes have compiled alike to the others.")
 @click.option("--dry", is_flag=True, help="Print the batches without deploying.")
 @click.option("--pause", is_flag=True, help="Stop the running rollout after the present boxes.")
 @click.option("--resume", is_flag=True, help="Continue a rollout that was paused, stopped or killed.")
@@ -133,6 +135,7 @@ def rollout(
     driver: bool,
     to: int | None,
     reboot: bool,
+    share_builds: bool,
     dry: bool,
     pause: bool,
     resume: bool,
@@ -148,6 +151,8 @@ def rollout(
     Example: rigwright rollout fleet.py --batch 10% --soak 5
     """
     _refuse_combinations(context, pause=pause, resume=resume, abort=abort)
+    if share_builds and rollback:
+        raise click.UsageError("--rollback conflicts with --share-builds: it compiles nothing")
     _refuse_driver_combinations(rollback=rollback, to=to, driver=driver, upgrade=upgrade_driver, reboot=reboot)
     with import_speedups.without_module_locks():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
@@ -165,7 +170,9 @@ def rollout(
     else:
         back: RolloutAction = "driver rollback" if driver else "rollback"
         action: RolloutAction = back if rollback else "upgrade" if upgrade_driver else "deploy"
-        settings = RolloutSettings(action=action, to=to, windows=windows, reboot=reboot, soak_minutes=soak)
+        settings = RolloutSettings(
+            action=action, to=to, windows=windows, reboot=reboot, share_builds=share_builds, soak_minutes=soak
+        )
         order = RolloutOrder(inventory, limit, canary, batch, max_unavailable, allow_outage, settings)
         if dry:
             _plan(order)
@@ -213,7 +220,7 @@ def _plan(order: RolloutOrder) -> RolloutState:
     Raises:
         click.ClickException: the rollout is refused.
     """
-    from cli.rollout_plan import digest_inputs, print_batches, survey_boxes
+    from cli.rollout_plan import digest_inputs, print_batches, print_builders, survey_boxes
     from cli.rollout_run import format_moment, read_clock
 
     rigs = load_host_rigs(load_hosts(order.inventory, None))
@@ -225,11 +232,15 @@ def _plan(order: RolloutOrder) -> RolloutState:
     size = resolve_batch_size(order.batch, len(targets))
     soak, outages = order.settings.soak_minutes, frozenset(order.allowed_outages)
     sizes = BatchLimits(order.canary, size, order.max_unavailable, outages, soak)
+    builders = choose_builders(boxes, targets) if order.settings.share_builds else {}
+    receivers = list_receivers([box for box in boxes if box.name in targets], builders)
+    boxes = place_builders_first(boxes, builders)
     try:
         batches = plan_batches(boxes, targets, sizes, read_clock())
     except RolloutRefused as error:
         raise InvalidRequest("\n".join(error.reasons)) from None
     print_batches(batches, soak)
+    print_builders(receivers, builders)
     windows = {name: rig.maintenance_windows for name, rig in targets.items() if rig.maintenance_windows}
     if windows and order.settings.windows:
         print_prose(f"--window replaces the maintenance windows of {format_hosts(windows)}")
@@ -245,6 +256,7 @@ def _plan(order: RolloutOrder) -> RolloutState:
         supply_digest=supply,
         settings=order.settings,
         windows=windows,
+        builders={tree: builders[tree] for tree, names in receivers.items() if names},
         batches=tuple(one.boxes for one in batches),
         boxes={
             name: BoxRecord(generation=generations[name], driver=drivers[name][1] if name in drivers else None)

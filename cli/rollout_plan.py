@@ -14,8 +14,9 @@ from cli.inventory_loading import MAX_INVENTORY_BYTES
 from cli.plan import HostPlan, plan_box
 from cli.prog_name import prog_name
 from cli.rollout_run import format_moment
-from cli.tables import print_table
+from cli.tables import print_prose, print_table
 from rigwright.gateway.served_models import offers_of
+from rigwright.host_selection import format_hosts
 from rigwright.local_files import read_content
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
@@ -128,6 +129,8 @@ def _describe_box(
         durations.expected_of_roles(roles, box.name) if roles else 0.0,
         plan.generation,
         box.rig.gateway.fleet.pair.partner if box.rig.gateway and box.rig.gateway.fleet.pair else "",
+        frozenset(tree for tree, is_there in plan.compiled.items() if not is_there),
+        frozenset(tree for tree, is_there in plan.compiled.items() if is_there),
         find_drivers(plan) if settings.action == "driver rollback" else None,
         settings.windows or box.rig.maintenance_windows,
     )
@@ -180,6 +183,13 @@ def print_batches(batches: Sequence[RolloutBatch], soak_minutes: int) -> None:
     total = max(sum(known) / 60, 0.1) + soak_minutes * len(batches)
     missing = f"; no record for {unknown} of {len(batches)} batches" if unknown else ""
     click.echo(f"expected: at most {total:.1f} minutes, gates not counted{missing}")
+
+
+def print_builders(receivers: Mapping[str, Sequence[str]], builders: Mapping[str, Sequence[str]]) -> None:
+    """Print for each engine the boxes that compile it, and those that copy it."""
+    for tree, names in receivers.items():
+        copies = f", copied by {format_hosts(names)} if both have equal digests" if names else ", copied by no box"
+        print_prose(f"{tree}: compiled by {format_hosts(builders[tree])}{copies}")
 
 
 def _format_minutes(seconds: float | None, soak_minutes: int) -> str:

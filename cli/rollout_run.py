@@ -58,6 +58,9 @@ class RolloutSteps(Protocol):
         digest of the marker that is there, or None if it was another one.
         """
 
+    def share_builds(self, names: Collection[str], builders: Mapping[str, Sequence[str]]) -> None:
+        """Copy engines from the boxes that have compiled them, to those of these that lack them; others build."""
+
     def drain(self, names: Collection[str]) -> None:
         """Wait for the requests of other boxes' gateways, at most as long as those have."""
 
@@ -230,6 +233,8 @@ class RolloutRun:
                 continue
             found[name] = box
             self._require_present(name, box)
+        if self.state.builders:
+            self.steps.share_builds([*found], self.state.builders)
         # the boot before the first step of the rollout: later steps see whether the box has rebooted
         first = {name: box for name, box in found.items() if self.state.boxes[name].boot is None}
         records = {

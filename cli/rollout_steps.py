@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -78,6 +78,12 @@ class BoxSteps:
             return digest if is_written else None
 
         return self._map(markers, write)
+
+    def share_builds(self, names: Collection[str], builders: Mapping[str, Sequence[str]]) -> None:
+        """Copy engines from the boxes that have compiled them, to those of these that lack them; others build."""
+        from cli.rollout_builds import share_builds
+
+        share_builds(self.inventory, names, builders)
 
     def drain(self, names: Collection[str]) -> None:
         """Wait for the requests of other boxes' gateways."""

@@ -31,6 +31,10 @@ class RolloutBox:
     """The served one; None if it serves none, or does not answer."""
     partner: str = ""
     """The box whose gateway shares an address with its own; empty without one."""
+    builds: frozenset[str] = frozenset()
+    """Trees of engines that its deploy compiles."""
+    built: frozenset[str] = frozenset()
+    """Those that it needs and has."""
     drivers: tuple[str, str] | None = None
     """Of a driver rollback: the installed driver, and the one to which it returns."""
     windows: tuple[str, ...] = ()

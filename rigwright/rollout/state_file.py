@@ -18,6 +18,7 @@ from rigwright.validated_types import PLAIN, Digits, DriverVersion, Sha256, matc
 
 MOST_BYTES = 4 << 20
 HostName = Annotated[str, matching(r"[A-Za-z0-9_.@:-]{1,255}", "a host name")]
+TreeName = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,254}", "the folder of an engine")]
 RolloutMoment = Annotated[
     str,
     matching(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a moment, such as 2026-06-10T12:00:00Z"),
@@ -68,6 +69,8 @@ class RolloutSettings(FrozenModel):
     windows: Annotated[tuple[WindowText, ...], Field(max_length=100)] = ()
     """When batches may begin, by `--window`; empty for the windows of the boxes."""
     reboot: bool = False
+    share_builds: bool = False
+    """Whether boxes copy engines that two others have compiled."""
     soak_minutes: Annotated[int, Field(ge=0, le=10_080, strict=True)] = 0
 
 
@@ -86,6 +89,8 @@ class RolloutState(FrozenModel):
     settings: RolloutSettings
     windows: dict[HostName, Annotated[tuple[WindowText, ...], Field(max_length=100)]] = Field(default_factory=dict)
     """Box -> its windows, by the inventory; a box without any is absent."""
+    builders: dict[TreeName, Annotated[tuple[HostName, ...], Field(max_length=2)]] = Field(default_factory=dict)
+    """Tree of an engine -> the boxes that compile it for others."""
     phase: Phase = "running"
     batches: Annotated[tuple[tuple[HostName, ...], ...], Field(min_length=1, max_length=10_000)]
     boxes: dict[HostName, BoxRecord]

@@ -1,6 +1,6 @@
 """The run of a rollout: the gate, the stop at the first failure, and a controller that is killed at each step."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -41,6 +41,7 @@ class StandInFleet:
     """Box -> whether it was out of rotation and drained when its deploy began."""
     drained: set[str] = field(default_factory=set)
     drivers: dict[str, str] = field(default_factory=dict)
+    shared: list[tuple[str, ...]] = field(default_factory=list)
     standing_consent: bool = False
     """Whether the inventory allows reboots."""
     kill_at: int = -1
@@ -79,6 +80,10 @@ class StandInFleet:
             else:
                 written[name] = None
         return written
+
+    def share_builds(self, names: Collection[str], builders: Mapping[str, Sequence[str]]) -> None:
+        self._count()
+        self.shared.append((*names,))
 
     def drain(self, names: Collection[str]) -> None:
         self._count()
