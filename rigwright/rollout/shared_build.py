@@ -173,7 +173,7 @@ def repack_tree(source: Path, target: Path) -> str:
     sums: list[str] = []
     total = 0
     try:
-        with tarfile.open(source, "r|gz") as read, tarfile.open(target, "w|gz", compresslevel=1) as written:
+        with tarfile.open(str(source), "r|gz") as read, tarfile.open(str(target), "w:gz", compresslevel=1) as written:
             for one in read:
                 total += one.size
                 if one.name in listed or not _PATH.fullmatch(one.name):
