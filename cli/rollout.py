@@ -220,6 +220,7 @@ def _plan(order: RolloutOrder) -> RolloutState:
     Raises:
         click.ClickException: the rollout is refused.
     """
+    from cli.rollout_builds import without_copies
     from cli.rollout_plan import digest_inputs, print_batches, print_builders, survey_boxes
     from cli.rollout_run import format_moment, read_clock
 
@@ -232,6 +233,8 @@ def _plan(order: RolloutOrder) -> RolloutState:
     size = resolve_batch_size(order.batch, len(targets))
     soak, outages = order.settings.soak_minutes, frozenset(order.allowed_outages)
     sizes = BatchLimits(order.canary, size, order.max_unavailable, outages, soak)
+    if order.settings.share_builds:
+        boxes = without_copies(order.inventory, boxes)
     builders = choose_builders(boxes, targets) if order.settings.share_builds else {}
     receivers = list_receivers([box for box in boxes if box.name in targets], builders)
     boxes = place_builders_first(boxes, builders)

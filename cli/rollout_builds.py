@@ -7,6 +7,7 @@ import shlex
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from rigwright.engines.environment_installer import find_installer
 from rigwright.host.script_output import free_text
 from rigwright.model.installation import Installation
 from rigwright.problems import printable
+from rigwright.rollout.batch_plan import RolloutBox
 from rigwright.rollout.shared_build import (
     MOST_BYTES,
     NoAgreement,
@@ -63,6 +65,21 @@ def share_builds(inventory: str, names: Collection[str], builders: Mapping[str, 
             for box, fault in zip(receivers, map_hosts(receivers, send), strict=True):
                 said = f"no copy of {tree}: {fault}" if fault else f"copied {tree} of {two[0]}, as compiled by {two[1]}"
                 print_prose(f"{box.name}: {said}")
+
+
+def without_copies(inventory: str, boxes: Sequence[RolloutBox]) -> list[RolloutBox]:
+    """The boxes with the trees alone that others lack and they have compiled: a copy is no second build."""
+    wanted = frozenset[str]().union(*(box.builds for box in boxes))
+    names = [box.name for box in boxes if box.built & wanted]
+    found, _ = connect_inventory(inventory, ",".join(names)) if names else ([], {})
+    reports = map_hosts(found, lambda box: _read_compiled(box, wanted))
+    compiled = dict(zip([box.name for box in found], reports, strict=True))
+    return [replace(box, built=compiled.get(box.name, frozenset())) for box in boxes]
+
+
+def _read_compiled(box: ConnectedHost, trees: Collection[str]) -> frozenset[str]:
+    digests = box.run_and_parse(parse_builds, render_builds_query(box.rig.roots, trees))
+    return frozenset(tree for tree, digest in digests.items() if digest)
 
 
 def _find_lacking(box: ConnectedHost) -> dict[str, Installation]:

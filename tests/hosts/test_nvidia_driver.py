@@ -139,7 +139,7 @@ def test_cards_of_an_operators_own_driver_are_set_too_and_let_go_when_no_longer_
 @single_release_mark("debian-13")
 def test_a_rollout_reboots_a_box_once_though_its_controller_is_killed(driven: DriverBox) -> None:
     box, old, new = driven, OLD[driven.system], NEW[driven.system]
-    refused = box.run_rig("rollout", "--rollback", "--driver", "--reboot", status=1)
+    refused = box.run_rig("rollout", "--rollback", "--driver", "--reboot", status=2)
     assert "box: refused: no files of an earlier driver are stored" in refused
     box.lock(new)
     assert "--upgrade-driver needs --reboot" in box.run_rig("rollout", "--upgrade-driver", status=2)
@@ -152,7 +152,7 @@ def test_a_rollout_reboots_a_box_once_though_its_controller_is_killed(driven: Dr
     kill_after_reboot(box, "--rollback", "--driver", "--reboot")
     assert (box.installed_driver, box.loaded_module) == (old, old)
     assert box.red_checks() == {"N14", "N20"}
-    refused = box.run_rig("rollout", "--rollback", "--driver", "--reboot", status=1)
+    refused = box.run_rig("rollout", "--rollback", "--driver", "--reboot", status=2)
     assert f"box: refused: driver {new} is stored and newer than the installed {old}" in refused
     assert (box.installed_driver, box.loaded_module) == (old, old)
 
