@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import tarfile
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -173,12 +174,20 @@ def replace_size(one: tarfile.TarInfo) -> tarfile.TarInfo:
     return one
 
 
-def test_a_cut_or_foreign_archive_is_refused(tree: Path, tmp_path: Path) -> None:
-    whole = pack(tree, tmp_path / "sent").read_bytes()
-    for content in (b"", b"text", whole[: len(whole) // 2], os.urandom(2000)):
+def test_a_foreign_archive_is_refused(tmp_path: Path) -> None:
+    for content in (b"", b"text", os.urandom(2000)):
         (tmp_path / "sent").write_bytes(content)
         with pytest.raises(ValueError, match="cannot be read"):
             repack_tree(tmp_path / "sent", tmp_path / "own")
+
+
+def test_a_cut_archive_is_refused_or_another_tree(tree: Path, tmp_path: Path) -> None:
+    (tree / "bin/llama-server").write_bytes(os.urandom(100_000))
+    whole, before = pack(tree, tmp_path / "sent").read_bytes(), digest_on_host(tree)
+    for length in range(0, len(whole) - 100, len(whole) // 20):
+        (tmp_path / "sent").write_bytes(whole[:length])
+        with suppress(ValueError):
+            assert repack_tree(tmp_path / "sent", tmp_path / "own") != before
 
 
 def test_a_larger_archive_is_refused(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
