@@ -113,7 +113,7 @@ class RolloutFleet:
 
     @contextmanager
     def ask_instance(self, name: str) -> Iterator[SteadyLoad]:
-        """Clients of a host's instance, by a tunnel: they ask and stream without a pause."""
+        """A client of a host's instance, by a tunnel: it asks and streams without a pause."""
         host = self.hosts[name]
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -122,7 +122,7 @@ class RolloutFleet:
             try:
                 wait_until(lambda: is_listening(port), "the tunnel")
                 url = f"http://127.0.0.1:{port}/v1/chat/completions"
-                with run_load(url, (MODEL,), clients=2, api_key=api_key(host)) as load:
+                with run_load(url, (MODEL,), clients=1, api_key=api_key(host)) as load:
                     yield load
             finally:
                 tunnel.terminate()

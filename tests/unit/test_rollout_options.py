@@ -14,6 +14,7 @@ from cli.rollout import rollout
         (["--to", "3"], "--to needs --rollback"),
         (["--rollback", "--reboot"], "--reboot needs --driver: another generation needs no reboot"),
         (["--rollback", "--upgrade-driver", "--reboot"], "--rollback conflicts with --upgrade-driver"),
+        (["--rollback", "--share-builds"], "--rollback conflicts with --share-builds"),
         (["--driver", "--reboot"], "--driver needs --rollback"),
         (["--rollback", "--driver"], "--driver needs --reboot"),
         (["--rollback", "--driver", "--reboot", "--to", "3"], "--to takes a generation's number and conflicts"),

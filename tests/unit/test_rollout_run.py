@@ -480,3 +480,17 @@ def test_a_killed_rollout_reboots_no_box_again_that_the_inventory_allows_reboots
             break
         assert sorted(fleet.reboots) == sorted(DRIVERS), kill_at
     assert kill_at > 30
+
+
+def test_boxes_copy_builds_before_they_leave_rotation(path: Path, fleet: StandInFleet) -> None:
+    state = make_state(*BATCHES, share_builds=True).model_copy(update={"builders": {"llama.cpp-1-abc": ("one", "two")}})
+    real = fleet.share_builds
+
+    def share(names: Collection[str], builders: Mapping[str, Sequence[str]]) -> None:
+        assert builders == {"llama.cpp-1-abc": ("one", "two")}
+        assert not any(name in fleet.markers and fleet.markers[name].record.is_out for name in names)
+        real(names, builders)
+
+    fleet.share_builds = share  # type: ignore[method-assign]
+    assert run_rollout(path, fleet, state)[0] == "finished"
+    assert fleet.shared == [*BATCHES]
