@@ -26,6 +26,7 @@ from rigwright.rollout.shared_build import (
     copy_folder,
     parse_builds,
     render_builds_query,
+    render_prepare_script,
     render_receive_script,
     repack_tree,
 )
@@ -136,9 +137,9 @@ def _send_tree(box: ConnectedHost, made: Installation, archive: Path, digest: st
     roots = box.rig.roots
     record = {"inputs": made.record, "copied_from": [*two], "tree": digest}
     script = render_receive_script(roots, made.folder, digest, json.dumps(record, indent=2))
-    shell, folder = ReconnectingShell(box.target), shlex.quote(copy_folder(roots, made.folder))
+    shell = ReconnectingShell(box.target)
     try:
-        shell.run(f"umask 077; rm -rf {folder} && mkdir -p {folder}")
+        shell.run(render_prepare_script(roots, made.folder))
         shell.append_file(archive, f"{copy_folder(roots, made.folder)}/{ARCHIVE}", lambda there: None)
         done = root_shell.run_command(box.target, script, limit=LIMIT)
     except (HostLost, *root_shell.BROKEN) as error:

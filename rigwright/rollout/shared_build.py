@@ -122,6 +122,11 @@ def render_builds_query(roots: Roots, trees: Iterable[str]) -> str:
     return render("rollout/builds.sh.j2", engines=roots.installations, trees=sorted(trees), marker=MARKER)
 
 
+def render_prepare_script(roots: Roots, tree: str) -> str:
+    """The script that makes `copy_folder`."""
+    return render("rollout/prepare_copy.sh.j2", work=copy_folder(roots, tree), ledger=roots.ledger)
+
+
 def render_receive_script(roots: Roots, tree: str, digest: str, record: str) -> str:
     """The script that verifies and installs the copy of a tree, which lies in `copy_folder`.
 

@@ -62,7 +62,7 @@ def test_a_host_copies_an_engine_of_which_two_others_have_equal_digests(
     marker = json.loads(boxes["three"].run(f"cat /{ENGINES}/{tree}/build.json"))
     assert marker["copied_from"] == ["one", "two"]
     assert marker["inputs"] == json.loads(boxes["one"].run(f"cat /{ENGINES}/{tree}/build.json"))["inputs"]
-    left = f"ls -d /var/lib/rigwright/builds/* /var/lib/rigwright/jobs/rw-job-{tree}"
+    left = f"ls -d /var/lib/rigwright/build/* /var/lib/rigwright/jobs/rw-job-{tree}"
     assert boxes["three"].run(left, check=False) == ""
     assert run_deploy(inventory).changed_operations == []
 

@@ -1,15 +1,24 @@
 """Compiled engines that boxes copy: the builders, their agreement, and archives that a hostile box sends."""
 
 import io
+import json
 import os
+import shutil
 import subprocess
 import tarfile
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from checks.connections import ConnectedHost
+from cli import rollout_builds
+from cli.rollout_builds import share_builds, without_copies
+from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.rollout.batch_plan import BatchLimits, RolloutBox, plan_batches
 from rigwright.rollout.shared_build import (
@@ -20,6 +29,9 @@ from rigwright.rollout.shared_build import (
     place_builders_first,
     repack_tree,
 )
+from roles.operations import reconnecting_shell
+from tests.unit.samples import changed_rig, sample_rig
+from tests.unit.ssh_host import ShellHost
 
 NOW = datetime(2026, 11, 28, 12, 0, tzinfo=timezone.utc)
 TREE = "llama.cpp-0.3.36-0123456789ab"
@@ -195,3 +207,105 @@ def test_a_larger_archive_is_refused(tree: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("rigwright.rollout.shared_build.MOST_BYTES", 10)
     with pytest.raises(ValueError, match="larger than any engine"):
         repack_tree(sent, tmp_path / "own")
+
+
+@dataclass
+class SharingFleet:
+    """Three boxes as folders of this machine, each with a shell of this machine in place of SSH."""
+
+    folder: Path
+    boxes: dict[str, ConnectedHost]
+
+    def tree(self, name: str) -> Path:
+        """The engine of a box."""
+        return Path(self.boxes[name].rig.roots.installation_path(TREE))
+
+    def connect(self, inventory: str, limit: str) -> tuple[list[ConnectedHost], dict[str, str]]:
+        """As checks.connections.connect_inventory does."""
+        return [self.boxes[name] for name in limit.split(",")], {}
+
+
+@pytest.fixture
+def sharing(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SharingFleet:
+    """Two boxes that have compiled an engine, and a third."""
+    boxes = {}
+    for name in ("one", "two", "three"):
+        folders = {one: str(tmp_path / name / one) for one in ("software", "state", "config", "models")}
+        rig = changed_rig(sample_rig(), roots=Roots.model_construct(**folders))
+        boxes[name] = ConnectedHost(name, rig, ShellHost())
+        if name != "three":
+            shutil.copytree(tree, rig.roots.installation_path(TREE), symlinks=True)
+    fleet = SharingFleet(tmp_path, boxes)
+    monkeypatch.setattr(rollout_builds, "connect_inventory", fleet.connect)
+    monkeypatch.setattr(reconnecting_shell, "find_deploy_lock", lambda _: None)
+    made = Mock(folder=TREE, record={"engine": "llama.cpp", "digest": "0123456789ab"})
+    monkeypatch.setattr(rollout_builds, "_find_lacking", lambda box: {TREE: made} if box.name == "three" else {})
+    return fleet
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the script gives files to root")
+
+
+@as_root
+def test_a_box_installs_what_two_others_have_compiled(
+    sharing: SharingFleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    share_builds("fleet.py", ["three"], {TREE: ("one", "two")})
+    assert f"three: copied {TREE} of one, as compiled by two" in " ".join(capsys.readouterr().out.split())
+    copy, source = sharing.tree("three"), sharing.tree("one")
+    assert digest_on_host(copy) == digest_on_host(source)
+    marker = json.loads((copy / "build.json").read_text())
+    assert marker["inputs"] == {"engine": "llama.cpp", "digest": "0123456789ab"}
+    assert (marker["copied_from"], marker["tree"]) == (["one", "two"], digest_on_host(source))
+    sums = subprocess.run(["sha256sum", "--check", "--quiet", "files.sha256"], cwd=copy, check=False)
+    assert sums.returncode == 0
+    owned = Path(sharing.boxes["three"].rig.roots.ledger).read_text().splitlines()
+    assert {f"tree {copy}", f"dir {copy.parent}"} <= {*owned}
+    assert not list(Path(sharing.boxes["three"].rig.roots.builds).iterdir())
+    # a copy is no build: neither the plan nor the builders' reports count it
+    boxes = [RolloutBox("three", built=frozenset({TREE})), RolloutBox("one", built=frozenset({TREE})), lacking("four")]
+    kept = [box.built for box in without_copies("fleet.py", boxes)]
+    assert kept == [frozenset(), frozenset({TREE}), frozenset()]
+    with pytest.raises(NoAgreement, match="three has not built it"):
+        rollout_builds._fetch_tree("fleet.py", TREE, ("three", "one"), sharing.folder)
+
+
+@pytest.mark.parametrize("builder", ["one", "two"])
+def test_a_box_copies_nothing_if_its_builders_disagree(
+    sharing: SharingFleet, capsys: pytest.CaptureFixture[str], builder: str
+) -> None:
+    (sharing.tree(builder) / "bin/llama-server").write_text("another program")
+    share_builds("fleet.py", ["three"], {TREE: ("one", "two")})
+    said = " ".join(capsys.readouterr().out.split())
+    digests = [f"{name} has {digest_on_host(sharing.tree(name))}" for name in ("one", "two")]
+    assert said == f"three: no copy of {TREE}: its builders disagree: {', '.join(digests)}"
+    assert not sharing.tree("three").exists()
+
+
+def test_a_box_that_sends_another_tree_than_it_reports_is_refused(
+    sharing: SharingFleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = digest_on_host(sharing.tree("one"))
+    (sharing.tree("one") / "bin/llama-server").write_text("another program")
+    monkeypatch.setattr(rollout_builds, "_read_digest", lambda box, tree: before)
+    share_builds("fleet.py", ["three"], {TREE: ("one", "two")})
+    assert "one has sent another tree, with digest " in " ".join(capsys.readouterr().out.split())
+    assert not sharing.tree("three").exists()
+
+
+@as_root
+def test_a_copy_that_changes_on_its_way_is_refused_by_the_box(
+    sharing: SharingFleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout_builds, "_fetch_tree", fetch_another_tree)
+    share_builds("fleet.py", ["three"], {TREE: ("one", "two")})
+    assert f"three: no copy of {TREE}: the copy has digest " in " ".join(capsys.readouterr().out.split())
+    assert not sharing.tree("three").exists()
+    assert not list(Path(sharing.boxes["three"].rig.roots.builds).iterdir())
+
+
+def fetch_another_tree(inventory: str, tree: str, two: Sequence[str], folder: Path) -> str:
+    """A tree that has another digest than both builders report."""
+    (folder / "tree/bin").mkdir(parents=True)
+    pack(folder / "tree", folder / "tree.tar.gz")
+    return A
