@@ -145,7 +145,6 @@ def test_a_rollout_reboots_a_box_once_though_its_controller_is_killed(driven: Dr
     assert "--upgrade-driver needs --reboot" in box.run_rig("rollout", "--upgrade-driver", status=2)
     kill_after_reboot(box, "--upgrade-driver", "--reboot")
     assert (box.installed_driver, box.loaded_module) == (new, new)
-    assert box.red_checks() == set()
     # back, from a driver that the lock has: its checks do not count in the gate
     planned = box.run_rig("rollout", "--rollback", "--driver", "--reboot", "--dry")
     assert f"box: driver {new} -> {old}, by a reboot" in planned
