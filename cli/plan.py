@@ -19,6 +19,7 @@ from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_prose, print_records, shorten_digest
 from rigwright.check_waivers import find_deploy_faults
 from rigwright.containers.container_plan import ContainerRefusal, plan_containers
+from rigwright.engines.environment_installer import find_installer
 from rigwright.gateway import deployed_keys, keyring, served_models
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.nvidia_tables import DriverSupply
@@ -64,6 +65,8 @@ class HostPlan:
     """The served one; None for none."""
     instance_states: Mapping[str, AssessedState] = field(default_factory=dict)
     """Declared instance -> its state."""
+    compiled: Mapping[str, bool] = field(default_factory=dict)
+    """Folder of an engine that is compiled -> whether the host has it."""
 
 
 def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> HostPlan:
@@ -134,6 +137,11 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
         else [],
         found.current,
         instance_states,
+        {
+            one.folder: one.folder in facts.built_engines
+            for one in wanted.installations.values()
+            if find_installer(box.rig.instances, one).compiles
+        },
     )
 
 

@@ -25,9 +25,11 @@ from cli.rollout_control import (
 )
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import print_prose
-from rigwright.problems import format_value
+from rigwright.host_selection import format_hosts
+from rigwright.model.maintenance_window import parse_window
+from rigwright.problems import CausedError, format_value
 from rigwright.rollout.batch_plan import BatchLimits, RolloutRefused, plan_batches, resolve_batch_size
-from rigwright.rollout.maintenance_window import find_next_opening, parse_window
+from rigwright.rollout.shared_build import choose_builders, list_receivers, place_builders_first
 from rigwright.rollout.state_file import (
     BoxRecord,
     Phase,
@@ -64,8 +66,9 @@ def _parse_windows(_: click.Context, __: click.Parameter, values: tuple[str, ...
     for value in values:
         try:
             parse_window(value)
-        except ValueError as error:
-            wrong.append(str(error))
+        except CausedError as error:
+            cause = f"{error.cause}; " if error.cause else ""
+            wrong.append(f"{format_value(value)} is refused: {cause}must be {error}")
     if len(values) > MOST_WINDOWS:
         wrong.append(f"{len(values)} windows: at most {MOST_WINDOWS}")
     if wrong:
@@ -105,8 +108,10 @@ class RolloutOrder:
 @click.option("--window", "windows", multiple=True, metavar="TIMES", callback=_parse_windows, help=WINDOW_HELP)
 @click.option("--upgrade-driver", is_flag=True, help="Also move the NVIDIA driver, as in deploy; needs --reboot.")
 @click.option("--rollback", is_flag=True, help="Return each box to its previous generation instead.")
+@click.option("--driver", is_flag=True, help="With --rollback: the NVIDIA driver instead; needs --reboot.")
 @click.option("--to", type=WholeNumber(1, 10**9), help="With --rollback: the generation's number.")
 @REBOOT_OPTION
+@click.option("--share-builds", is_flag=True, help="Copy an engine that two boxes have compiled alike to the others.")
 @click.option("--dry", is_flag=True, help="Print the batches without deploying.")
 @click.option("--pause", is_flag=True, help="Stop the running rollout after the present boxes.")
 @click.option("--resume", is_flag=True, help="Continue a rollout that was paused, stopped or killed.")
@@ -127,8 +132,10 @@ def rollout(
     windows: tuple[str, ...],
     upgrade_driver: bool,
     rollback: bool,
+    driver: bool,
     to: int | None,
     reboot: bool,
+    share_builds: bool,
     dry: bool,
     pause: bool,
     resume: bool,
@@ -144,12 +151,9 @@ def rollout(
     Example: rigwright rollout fleet.py --batch 10% --soak 5
     """
     _refuse_combinations(context, pause=pause, resume=resume, abort=abort)
-    if to and not rollback:
-        raise click.UsageError("--to needs --rollback")
-    if rollback and (upgrade_driver or reboot):
-        raise click.UsageError("--rollback restores generations, and conflicts with --upgrade-driver and --reboot")
-    if upgrade_driver and not reboot:
-        raise click.UsageError("--upgrade-driver needs --reboot: another driver works after a reboot")
+    if share_builds and rollback:
+        raise click.UsageError("--rollback conflicts with --share-builds: it compiles nothing")
+    _refuse_driver_combinations(rollback=rollback, to=to, driver=driver, upgrade=upgrade_driver, reboot=reboot)
     with import_speedups.without_module_locks():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
     if pause:
@@ -164,8 +168,11 @@ def rollout(
         with hold_rollout_lock(inventory):
             _run(inventory, load_resumable(inventory), replace_controller)
     else:
-        action: RolloutAction = "rollback" if rollback else "upgrade" if upgrade_driver else "deploy"
-        settings = RolloutSettings(action=action, to=to, windows=windows, reboot=reboot, soak_minutes=soak)
+        back: RolloutAction = "driver rollback" if driver else "rollback"
+        action: RolloutAction = back if rollback else "upgrade" if upgrade_driver else "deploy"
+        settings = RolloutSettings(
+            action=action, to=to, windows=windows, reboot=reboot, share_builds=share_builds, soak_minutes=soak
+        )
         order = RolloutOrder(inventory, limit, canary, batch, max_unavailable, allow_outage, settings)
         if dry:
             _plan(order)
@@ -173,6 +180,22 @@ def rollout(
         with hold_rollout_lock(inventory):
             refuse_unfinished(inventory)
             _run(inventory, _plan(order))
+
+
+def _refuse_driver_combinations(*, rollback: bool, to: int | None, driver: bool, upgrade: bool, reboot: bool) -> None:
+    if to and not rollback:
+        raise click.UsageError("--to needs --rollback")
+    if driver and not rollback:
+        raise click.UsageError("--driver needs --rollback; --upgrade-driver moves drivers forward")
+    if to and driver:
+        raise click.UsageError("--to takes a generation's number and conflicts with --driver")
+    if rollback and upgrade:
+        raise click.UsageError("--rollback conflicts with --upgrade-driver")
+    if rollback and reboot and not driver:
+        raise click.UsageError("--reboot needs --driver: another generation needs no reboot")
+    if (upgrade or driver) and not reboot:
+        name = "--driver" if driver else "--upgrade-driver"
+        raise click.UsageError(f"{name} needs --reboot: another driver works after a reboot")
 
 
 def _refuse_combinations(context: click.Context, **actions: bool) -> None:
@@ -197,24 +220,36 @@ def _plan(order: RolloutOrder) -> RolloutState:
     Raises:
         click.ClickException: the rollout is refused.
     """
-    from cli.rollout_plan import digest_inputs, print_batches, survey_boxes
+    from cli.rollout_builds import without_copies
+    from cli.rollout_plan import digest_inputs, print_batches, print_builders, survey_boxes
     from cli.rollout_run import format_moment, read_clock
 
     rigs = load_host_rigs(load_hosts(order.inventory, None))
     targets = {name: rigs[name] for name in load_hosts(order.inventory, order.limit)}
-    if order.settings.action != "rollback":  # a rollback installs nothing from lock or bundle
+    if order.settings.action in ("deploy", "upgrade"):  # a rollback installs nothing from lock or bundle
         for rig in targets.values():
             require_deployable(rig)
     boxes = survey_boxes(order.inventory, targets, order.settings)
     size = resolve_batch_size(order.batch, len(targets))
-    sizes = BatchLimits(order.canary, size, order.max_unavailable, frozenset(order.allowed_outages))
+    soak, outages = order.settings.soak_minutes, frozenset(order.allowed_outages)
+    sizes = BatchLimits(order.canary, size, order.max_unavailable, outages, soak)
+    if order.settings.share_builds:
+        boxes = without_copies(order.inventory, boxes)
+    builders = choose_builders(boxes, targets) if order.settings.share_builds else {}
+    receivers = list_receivers([box for box in boxes if box.name in targets], builders)
+    boxes = place_builders_first(boxes, builders)
     try:
-        batches = plan_batches(boxes, targets, sizes)
+        batches = plan_batches(boxes, targets, sizes, read_clock())
     except RolloutRefused as error:
         raise InvalidRequest("\n".join(error.reasons)) from None
-    print_batches(batches, order.settings.soak_minutes)
-    if opening := find_next_opening(order.settings.windows, read_clock()):
-        click.echo(f"outside of the maintenance windows: the first batch begins at {format_moment(opening)}")
+    print_batches(batches, soak)
+    print_builders(receivers, builders)
+    windows = {name: rig.maintenance_windows for name, rig in targets.items() if rig.maintenance_windows}
+    if windows and order.settings.windows:
+        print_prose(f"--window replaces the maintenance windows of {format_hosts(windows)}")
+    drivers = {box.name: box.drivers for box in boxes if box.name in targets and box.drivers}
+    for name, (installed, previous) in drivers.items():
+        print_prose(f"{name}: driver {installed} -> {previous}, by a reboot")
     generations = {box.name: box.generation for box in boxes}
     inventory_digest, supply = digest_inputs(order.inventory, {name: rig.digest for name, rig in rigs.items()})
     return RolloutState(
@@ -223,8 +258,13 @@ def _plan(order: RolloutOrder) -> RolloutState:
         inventory_digest=inventory_digest,
         supply_digest=supply,
         settings=order.settings,
+        windows=windows,
+        builders={tree: builders[tree] for tree, names in receivers.items() if names},
         batches=tuple(one.boxes for one in batches),
-        boxes={name: BoxRecord(generation=generations[name]) for name in targets},
+        boxes={
+            name: BoxRecord(generation=generations[name], driver=drivers[name][1] if name in drivers else None)
+            for name in targets
+        },
     )
 
 

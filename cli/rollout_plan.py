@@ -12,12 +12,17 @@ from checks.connections import ConnectedHost, map_hosts, map_inventory
 from cli.exit_codes import HostUnreached
 from cli.inventory_loading import MAX_INVENTORY_BYTES
 from cli.plan import HostPlan, plan_box
-from cli.tables import print_table
+from cli.prog_name import prog_name
+from cli.rollout_run import format_moment
+from cli.tables import print_prose, print_table
 from rigwright.gateway.served_models import offers_of
+from rigwright.host_selection import format_hosts
 from rigwright.local_files import read_content
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
+from rigwright.nvidia.driver.driver_facts import release_key
+from rigwright.nvidia.packages.driver_target import find_previous_driver, find_rollback_refusals
 from rigwright.rollout.batch_plan import RolloutBatch, RolloutBox
 from rigwright.rollout.state_file import RolloutAction, RolloutSettings
 from rigwright.weights.weight_server import find_sharing_boxes
@@ -46,6 +51,8 @@ def survey_boxes(inventory: str, targets: Collection[str], settings: RolloutSett
     if settings.action == "rollback":
         refused = map_hosts(listed, lambda box: _describe_rollback_fault(box, settings.to))
         reasons = [f"{box.name}: refused: {one}" for box, one in zip(listed, refused, strict=True) if one]
+    elif settings.action == "driver rollback":
+        reasons = [f"{name}: refused: {one}" for name in targets for one in find_driver_faults(plans[name])]
     else:
         reasons = [f"{name}: refused: {one}" for name in targets for one in plans[name].refused]
         reasons += [
@@ -69,6 +76,27 @@ def _describe_rollback_fault(box: ConnectedHost, to: int | None) -> str:
     return "" if number == served.current else describe_rollback_refusal(served, number, box.rig.reserved_gpus)
 
 
+def find_drivers(plan: HostPlan) -> tuple[str, str]:
+    """The installed driver of a box, and the one to which a rollback returns; each empty without one."""
+    if plan.driver is None:
+        return "", ""
+    facts = plan.driver[2]
+    return facts.library.driver if facts.library else "", find_previous_driver(facts)
+
+
+def find_driver_faults(plan: HostPlan) -> tuple[str, ...]:
+    """Why the driver of a box cannot be rolled back; empty if it can."""
+    if plan.driver is None or not plan.driver[0].managed:
+        return ("its driver is not managed: --limit leaves the box out",)
+    installed, previous = find_drivers(plan)
+    if previous and release_key(previous) > release_key(installed):
+        return (
+            f"driver {previous} is stored and newer than the installed {installed}, so no rollback goes to it: "
+            f"--limit leaves the box out, `{prog_name()} deploy --upgrade-driver` upgrades it",
+        )
+    return find_rollback_refusals(plan.driver[3], plan.driver[2], previous)
+
+
 def _describe_box(
     box: ConnectedHost,
     plan: HostPlan,
@@ -86,6 +114,8 @@ def _describe_box(
     roles = {step.role for step in plan.plan.steps}
     if settings.action == "rollback":
         roles = {"serving"}
+    elif settings.action == "driver rollback":
+        roles = {"driver_rollback"}
     elif settings.action == "upgrade":
         roles |= {"nvidia_driver", "serving"}
     interrupted = find_interrupted(box.rig, plan.plan.interrupted, settings.action)
@@ -99,6 +129,10 @@ def _describe_box(
         durations.expected_of_roles(roles, box.name) if roles else 0.0,
         plan.generation,
         box.rig.gateway.fleet.pair.partner if box.rig.gateway and box.rig.gateway.fleet.pair else "",
+        frozenset(tree for tree, is_there in plan.compiled.items() if not is_there),
+        frozenset(tree for tree, is_there in plan.compiled.items() if is_there),
+        find_drivers(plan) if settings.action == "driver rollback" else None,
+        settings.windows or box.rig.maintenance_windows,
     )
 
 
@@ -133,18 +167,29 @@ def count_ready(models: Mapping[str, Sequence[str]], ready: Collection[str]) -> 
 
 
 def print_batches(batches: Sequence[RolloutBatch], soak_minutes: int) -> None:
-    """Print a row for each batch, and the expected duration of all."""
+    """Print a row for each batch, with its opening where a box has maintenance windows, and the expected duration."""
+    has_windows = any(batch.opening for batch in batches)
     rows: list[tuple[str, ...]] = []
     for number, batch in enumerate(batches, 1):
         left = ", ".join(f"{model} {now} of {before}" for model, (now, before) in batch.capacity.items())
         word = " (canary)" if batch.is_canary else ""
-        rows.append((f"{number}{word}", ", ".join(batch.boxes), _format_minutes(batch.seconds, soak_minutes), left))
-    print_table(("batch", "boxes", "minutes", "ready instances meanwhile"), rows)
+        opening = (format_moment(batch.opening) if batch.opening else "at any time",) if has_windows else ()
+        minutes = _format_minutes(batch.seconds, soak_minutes)
+        rows.append((f"{number}{word}", ", ".join(batch.boxes), *opening, minutes, left))
+    names = ("batch", "boxes", *(("begins",) if has_windows else ()), "minutes", "ready instances meanwhile")
+    print_table(names, rows)
     known = [batch.seconds for batch in batches if batch.seconds is not None]
     unknown = len(batches) - len(known)
     total = max(sum(known) / 60, 0.1) + soak_minutes * len(batches)
     missing = f"; no record for {unknown} of {len(batches)} batches" if unknown else ""
     click.echo(f"expected: at most {total:.1f} minutes, gates not counted{missing}")
+
+
+def print_builders(receivers: Mapping[str, Sequence[str]], builders: Mapping[str, Sequence[str]]) -> None:
+    """Print for each engine the boxes that compile it, and those that copy it."""
+    for tree, names in receivers.items():
+        copies = f", copied by {format_hosts(names)} if both have equal digests" if names else ", copied by no box"
+        print_prose(f"{tree}: compiled by {format_hosts(builders[tree])}{copies}")
 
 
 def _format_minutes(seconds: float | None, soak_minutes: int) -> str:

@@ -10,9 +10,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol, TypeGuard
 
+from rigwright.model.maintenance_window import HORIZON, find_common_opening
 from rigwright.problems import printable
 from rigwright.rollout.box_marker import BoxMarker, describe_marker_refusal
-from rigwright.rollout.maintenance_window import find_next_opening
 from rigwright.rollout.state_file import BoxRecord, Phase, Request, RolloutState, save_state
 
 POLL_SECONDS = 1.0  # between two looks for a request during a soak, or outside of a window
@@ -58,11 +58,17 @@ class RolloutSteps(Protocol):
         digest of the marker that is there, or None if it was another one.
         """
 
+    def share_builds(self, names: Collection[str], builders: Mapping[str, Sequence[str]]) -> None:
+        """Copy engines from the boxes that have compiled them, to those of these that lack them; others build."""
+
     def drain(self, names: Collection[str]) -> None:
         """Wait for the requests of other boxes' gateways, at most as long as those have."""
 
-    def deploy(self, names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
-        """Deploy boxes at the same time; returns the reason for each box on which it failed."""
+    def deploy(self, names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
+        """Deploy boxes at the same time, or return them to a driver; returns the reason for each on which that failed.
+
+        `reboot` is the consent, None without a word on it: the inventory's holds then.
+        """
 
     def run_gate(self, name: str, *, speed: bool) -> str:
         """Why a box fails its gate; empty if it passes."""
@@ -227,6 +233,8 @@ class RolloutRun:
                 continue
             found[name] = box
             self._require_present(name, box)
+        if self.state.builders:
+            self.steps.share_builds([*found], self.state.builders)
         # the boot before the first step of the rollout: later steps see whether the box has rebooted
         first = {name: box for name, box in found.items() if self.state.boxes[name].boot is None}
         records = {
@@ -237,15 +245,16 @@ class RolloutRun:
             {name: {"state": "draining", "is_out": True, "reason": "", **records.get(name, {})} for name in found}
         )
         self.steps.drain([name for name in found if name not in failed])
-        consent: dict[bool, list[str]] = {True: [], False: []}
+        groups: dict[tuple[bool | None, str], list[str]] = {}
         for name, box in found.items():
             if name in failed:
                 continue
-            may_reboot = settings.reboot and self.state.boxes[name].boot == box.boot
-            if settings.reboot and not may_reboot:
+            record, consent = self.state.boxes[name], True if settings.reboot else None
+            if record.boot != box.boot:
+                consent = False
                 self.say(f"{name}: has rebooted in this rollout: no second reboot")
-            consent[may_reboot].append(name)
-        for reboot, group in consent.items():
+            groups.setdefault((consent, record.driver or ""), []).append(name)
+        for (reboot, driver), group in groups.items():
             failed |= self._mark(group, state="deploying")
             group = [name for name in group if name not in failed]
             if not group:
@@ -253,7 +262,7 @@ class RolloutRun:
             if settings.action == "rollback":
                 failed |= {name: reason for name in group if (reason := self._return_to_target(name, found[name]))}
             else:
-                failed |= self.steps.deploy(group, reboot=reboot)
+                failed |= self.steps.deploy(group, reboot=reboot, driver=driver)
             done = [name for name in group if name not in failed]
             served = self._read_generations(done)
             failed |= self._mark_each({name: {"state": "checking", "generation": served[name]} for name in done})
@@ -281,8 +290,9 @@ class RolloutRun:
                 self._mark([name], state="failed", reason=_one_line(f"{reason}; not rolled back: {wrong}"))
                 continue
             if record.before is None or box.generation == record.before:
-                is_same = record.before is not None
+                is_same = record.before is not None and not record.driver
                 why = "the deploy activated no other generation" if is_same else "it had no generation"
+                why = "no driver goes back by itself: that takes another reboot" if record.driver else why
                 changes = {"generation": box.generation, "reason": _one_line(f"{reason} ({why})")}
                 self._mark([name], state="failed", is_out=not is_same, **changes)
                 continue
@@ -307,13 +317,15 @@ class RolloutRun:
 
     def _await_window(self, batch: Sequence[str]) -> Request:
         """Wait until a batch may begin, or a box that failed may begin again; the request that ends the wait, or ""."""
-        states = {self.state.boxes[name].state for name in batch}
+        left = [name for name in batch if not self._in(name, "done")]
+        states = {self.state.boxes[name].state for name in left}
         if states & UNDER_WAY and not states & {"failed", "restored"}:
             return ""
-        is_announced = False
-        while opening := find_next_opening(self.state.settings.windows, self.now()):
+        windows, is_announced = self.state.list_windows(left), False
+        while (opening := find_common_opening(windows, now := self.now())) is None or opening > now:
             if not is_announced:
-                self.say(f"outside of the maintenance windows: the next batch begins at {format_moment(opening)}")
+                begin = f"at {format_moment(opening)}" if opening else f"in none of the next {HORIZON.days} days"
+                self.say(f"outside of the maintenance windows of {', '.join(left)}: this batch begins {begin}")
                 is_announced = True
             if request := self.read_request():
                 return request

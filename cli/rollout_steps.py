@@ -6,7 +6,8 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -46,6 +47,10 @@ from roles.rollback import find_rollback_target
 
 T = TypeVar("T")
 LISTED = 3  # failing checks that a reason names
+DRIVER_CHECKS = ("N14", "N20")
+"""Checks that compare the driver with the lock and with the last deploy: after a rollback it is another one."""
+START_SECONDS = 3600.0  # for the start of all instances after a reboot
+LOOK_SECONDS = 2.0
 
 
 def describe_interrupted_rollout() -> str:
@@ -73,6 +78,12 @@ class BoxSteps:
             return digest if is_written else None
 
         return self._map(markers, write)
+
+    def share_builds(self, names: Collection[str], builders: Mapping[str, Sequence[str]]) -> None:
+        """Copy engines from the boxes that have compiled them, to those of these that lack them; others build."""
+        from cli.rollout_builds import share_builds
+
+        share_builds(self.inventory, names, builders)
 
     def drain(self, names: Collection[str]) -> None:
         """Wait for the requests of other boxes' gateways."""
@@ -104,16 +115,21 @@ class BoxSteps:
         unreached = {name: BoxUnreachable(describe_unreachable_host(why)) for name, why in gone.items()}
         return {**{box.name: one for box, one in found}, **unreached}
 
-    def deploy(self, names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
-        """Deploy boxes at the same time; returns the reason for each on which that failed."""
-        orders = {"reboot": True} if reboot else {}
-        request = RunRequest(self.inventory, ",".join(names), self.action, dry=False, verbose=0, orders=orders)
+    def deploy(self, names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
+        """Deploy boxes at the same time, or return them to a driver; returns the reason for each on which that failed.
+
+        `reboot` is the consent, None without a word on it: the inventory's holds then.
+        """
+        orders: dict[str, object] = {} if reboot is None else {"reboot": reboot}
+        verb = "rollback" if driver else self.action
+        orders |= {"driver": True, "driver_version": driver} if driver else {}
+        request = RunRequest(self.inventory, ",".join(names), verb, dry=False, verbose=0, orders=orders)
         try:
             run_request(request)
         except HostFailure as error:
             if not error.causes:
                 raise
-            return {name: f"deploy: {cause}" for name, cause in error.causes.items()}
+            return {name: f"{verb}: {cause}" for name, cause in error.causes.items()}
         finally:
             exit_on_interrupt(describe_interrupted_rollout)
         return {}
@@ -124,6 +140,9 @@ class BoxSteps:
             box = self._connect(name)
             if self.action == "rollback":
                 return find_serving_fault(box)
+            if self.action == "driver rollback":
+                # the deploy of another driver ends when instances are ready, its rollback when the driver is
+                await_started_instances(box)
             if fault := self._find_check_fault(name):
                 return fault
             if fault := find_verification_fault(box, [one.name for one in box.rig.instances], _print_failed):
@@ -162,7 +181,8 @@ class BoxSteps:
             raise InvalidRequest(printable(done.stderr.strip()) or f"check ended with status {done.returncode}")
         if waived := describe_waived_checks(done.stdout):
             print_prose(f"{name}: waived by the inventory: {waived}")
-        return "" if done.returncode == 0 else describe_check_fault(done.stdout)
+        other = DRIVER_CHECKS if self.action == "driver rollback" else ()
+        return "" if done.returncode == 0 else describe_check_fault(done.stdout, other)
 
     def _find_speed_fault(self, box: ConnectedHost) -> str:
         for one in box.rig.instances:
@@ -193,6 +213,23 @@ def refuse_generations(name: str, *numbers: int | None) -> None:
     for number in numbers:
         if number is not None and not 1 <= number <= MOST_GENERATION:
             raise HostReadFailed(f"{name}: generation {number} is refused: must be between 1 and {MOST_GENERATION}")
+
+
+def await_started_instances(box: ConnectedHost, wait: Callable[[float], None] = time.sleep) -> None:
+    """Wait until no instance of a box is starting; the checks after that report those that are not ready.
+
+    Raises:
+        BoxUnreachable: it does not answer.
+    """
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        try:
+            observed = observe_box(box, "served")
+        except click.ClickException as error:
+            raise BoxUnreachable(printable(error.message)) from None
+        if all(observed.assess_state(one).state != "starting" for one in box.rig.instances):
+            return
+        wait(LOOK_SECONDS)
 
 
 def find_serving_fault(box: ConnectedHost) -> str:
@@ -227,11 +264,14 @@ def describe_waived_checks(report: str) -> str:
         return ""
 
 
-def describe_check_fault(report: str) -> str:
-    """The failing checks that a JSON report of `check` has, in one line."""
+def describe_check_fault(report: str, other: Collection[str] = ()) -> str:
+    """The failing checks that a JSON report of `check` has, in one line, except for other ones; empty if those fail
+    alone.
+    """
     try:
         hosts = json.loads(report)["hosts"]
-        failed = [one for host in hosts for one in host["checks"] if one["verdict"] in ("fail", "changed")]
+        red = [one for host in hosts for one in host["checks"] if one["verdict"] in ("fail", "changed")]
+        failed = [one for one in red if one["id"] not in other]
         counted = [one for one in failed if one["verdict"] == "fail"] or failed
         named = [f"{one['id']} {one['title']}: {one['found'] or one['note']}" for one in counted[:LISTED]]
         unreached = any(host["verdict"] == "not reached" for host in hosts)
@@ -241,5 +281,7 @@ def describe_check_fault(report: str) -> str:
         from roles.connection_failures import describe_unreachable_host
 
         return describe_unreachable_host("")
+    if red and not failed:
+        return ""
     more = f"; and {len(counted) - LISTED} more" if len(counted) > LISTED else ""
     return printable(f"{format_count(len(counted), 'check')}: {'; '.join(named)}{more}")

@@ -14,7 +14,7 @@ from rigwright.plan.separate_roles import NEEDS, select_roles
 from rigwright.problems import Invalid, Problem, describe_renamed, format_value, suggestion
 from rigwright.serving.takeover import RULE, ExistingService, parse_existing_service
 from rigwright.supply.bundle import parse_digest
-from rigwright.validated_types import CardIndex, Name, VariantName
+from rigwright.validated_types import DRIVER_VERSION, CardIndex, Name, VariantName
 
 VERBS = ("deploy", "upgrade", "rollback", "remove")
 DIGEST = "the 64 hexadecimal digits printed by `rigwright lock`, `bundle` or `plan --json`, in groups or not"
@@ -29,9 +29,11 @@ class RunOptions:
     """The generation to go back to; None for the one before."""
     driver: bool = False
     """Whether it is the driver that goes back."""
+    driver_version: str = ""
+    """The driver to go back to; "" for the one before the installed one."""
     keep_weights: bool = False
-    reboot: bool = False
-    """Whether hosts may be rebooted where the driver needs it."""
+    reboot: bool | None = None
+    """Whether hosts may be rebooted where the driver needs it; None for those that the inventory allows it for."""
     expected_digest: str = ""
     """The digest that lock and bundle must have; "" where any will do."""
     accept_older: int = 0
@@ -54,6 +56,10 @@ def _is_truth(value: object) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_driver_version(value: object) -> bool:
+    return isinstance(value, str) and bool(DRIVER_VERSION.fullmatch(value))
 
 
 def _is_switch(value: object) -> bool:
@@ -85,6 +91,7 @@ OWN_KEYS: dict[str, tuple[Callable[[object], bool], str]] = {
     "verb": (lambda value: value in VERBS, "deploy, upgrade, rollback or remove"),
     "to": (_is_number, "a generation's number, 1 or more"),
     "driver": (_is_truth, "true or false"),
+    "driver_version": (_is_driver_version, "a driver's version, such as 580.178.04"),
     "keep_weights": (_is_truth, "true or false"),
     "reboot": (_is_truth, "true or false"),
     "only": (_is_selection, f"roles, comma-separated: {', '.join(NEEDS)}"),
@@ -152,6 +159,8 @@ def _find_conflicts(given: Mapping[str, object]) -> list[Problem]:
         for key, needed in (("to", "rollback"), ("driver", "rollback"), ("keep_weights", "remove"))
         if given.get(key) and verb != needed
     ]
+    if given.get("driver_version") and not driver:
+        found.append(Problem("--data", "driver_version", "needs driver=true"))
     if verb == "rollback" and driver and given.get("to"):
         found.append(Problem("--data", "to", "is a generation number, and conflicts with driver=true"))
     if given.get("expected_digest") and verb not in ("deploy", "upgrade"):

@@ -113,6 +113,8 @@ def _refuse_system_path(path: str) -> str:
 Root = Annotated[AbsolutePath, AfterValidator(_refuse_system_path)]
 UserName = Annotated[str, matching(r"[a-z_][a-z0-9_-]{0,30}", "a system user name")]
 Sha256 = Annotated[str, matching(r"[0-9a-f]{64}", "64 lowercase hexadecimal digits")]
+DRIVER_VERSION = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9}){1,5}")
+DriverVersion = Annotated[str, matching(DRIVER_VERSION.pattern, "a driver's version, such as 580.178.04")]
 Digits = Annotated[str, matching(r"[0-9a-f]{12}", "12 lowercase hexadecimal digits")]
 PciId = Annotated[
     str, matching(r"[0-9a-f]{4}:[0-9a-f]{4}", 'vendor:device in lowercase hexadecimal digits, such as "10de:2204"')

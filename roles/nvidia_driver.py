@@ -15,9 +15,9 @@ from rigwright.nvidia.driver.driver_facts import MODPROBE, DriverFacts
 from rigwright.nvidia.driver.driver_files import PERSISTENCED, managed_paths, render_locked_settings, store_folder
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
 from rigwright.nvidia.packages.driver_target import (
-    PREBUILT,
     describe_unloaded,
     find_previous_driver,
+    find_rollback_refusals,
     plan_driver_rollback,
     plan_driver_target,
 )
@@ -73,7 +73,9 @@ def nvidia_driver(context: DeployContext) -> None:
         release_driver(name="Stop managing the driver", rig=rig)
 
 
-def _install_nvidia_driver(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgrading: bool, reboot: bool) -> None:
+def _install_nvidia_driver(
+    rig: Rig, facts: DriverFacts, plan: DriverPlan, *, upgrading: bool, reboot: bool | None
+) -> None:
     one = plan_driver_target(plan, facts, find_locked_driver(rig.driver_supply, facts.system), upgrading=upgrading)
     files = render_locked_settings(rig.roots, rig.cards, rig.driver, rig.driver_supply, rig.network, plan, facts)
     needed = (PERSISTENCED.rpartition("/")[0], *managed_folders(rig.roots, rig.driver))
@@ -88,27 +90,21 @@ def _install_nvidia_driver(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgra
     )
     install_driver(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts, options=options)
     hold_driver(name="Driver holds", rig=rig, wanted=one, facts=facts, options=options)
-    load_driver(name="Driver module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)
+    load_driver(name="Driver module", rig=rig, wanted=one, facts=facts, consent=_may_reboot(rig, reboot))
     moving = needs_installation(one, facts) or bool(describe_unloaded(one, facts))
     apply_card_settings(name="Cards", rig=rig, plan=plan, facts=facts, moving=moving)
 
 
 @deploy("Driver rollback")
-def restore_previous_driver(rig: Rig, reboot: bool) -> None:
-    """Bring back the driver before the one that is installed, from the package files that were kept."""
+def restore_previous_driver(rig: Rig, reboot: bool | None, version: str) -> None:
+    """Bring back a driver from the package files that were kept; without a version the one before the installed one."""
     facts = read_driver_facts(rig)
     if facts is None:
         return
     plan = plan_driver(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, facts)
-    version = find_previous_driver(facts)
-    built = any(PREBUILT.fullmatch(one.name) for one in facts.packages)
-    if isinstance(plan, DriverRefusal) or not version or built:
-        reasons = plan.reasons if isinstance(plan, DriverRefusal) else ("no files of an earlier driver are stored",)
-        if built:
-            reasons = (
-                "the previous driver has modules only for the previous kernel, and a rollback would remove the "
-                "running one: lock a driver from NVIDIA's archive to be able to roll back",
-            )
+    version = version or find_previous_driver(facts)
+    reasons = find_rollback_refusals(plan, facts, version)
+    if isinstance(plan, DriverRefusal) or reasons:
         for reason in reasons:
             logger.error(f"{host.print_prefix}refused: {reason}")
         state.fail_hosts({host})
@@ -117,4 +113,9 @@ def restore_previous_driver(rig: Rig, reboot: bool) -> None:
         plan, facts, version, host.get_fact(FileContents, path=f"{store_folder(rig.roots)}/{version}/SHA256SUMS") or []
     )
     install_driver(name=f"Driver {version}", rig=rig, wanted=one, facts=facts)
-    load_driver(name="Driver module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)
+    load_driver(name="Driver module", rig=rig, wanted=one, facts=facts, consent=_may_reboot(rig, reboot))
+
+
+def _may_reboot(rig: Rig, reboot: bool | None) -> bool:
+    """The run's consent, or if it has no word on that, the inventory's."""
+    return rig.driver.reboot if reboot is None else reboot

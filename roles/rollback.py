@@ -21,7 +21,7 @@ def rollback(run: HostRun) -> None:
     """Bring back the previous driver, the service that was taken over, or a generation, as the options say."""
     options = run.options
     if options.driver:
-        restore_previous_driver(rig=run.rig, reboot=options.reboot)
+        restore_previous_driver(rig=run.rig, reboot=options.reboot, version=options.driver_version)
     elif options.existing_service:
         restore_previous_service(rig=run.rig, named=options.existing_service)
     else:

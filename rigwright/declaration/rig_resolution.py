@@ -97,6 +97,7 @@ def resolve_rig(
         roots=entry.roots,
         accounts=ServiceAccounts(entry.service_user),
         keep_generations=entry.keep_generations,
+        maintenance_windows=entry.maintenance_windows,
         lock=lock,
         requests={name: one.requirements for name, one in catalog.inputs.items() if one.kind in ("wheel", "conda")},
         **draft.fields,

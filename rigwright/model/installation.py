@@ -79,6 +79,8 @@ class Installer(ABC):
     """The file name of what is started of it, which everybody may run; empty where that is no file of its own."""
     artefact_noun: ClassVar[str] = "packages"
     """The noun for its artefacts, for people."""
+    compiles: ClassVar[bool] = False
+    """Whether it is compiled on the host, so that boxes of a rollout may copy it from those that have compiled it."""
     by_installers: ClassVar[bool] = False
     """Whether the host needs what puts environments together to install it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from rigwright.address_types import Address, Cidr, HostName, HttpUrl, Origin, Port
 from rigwright.model.catalog_schema import Card
@@ -42,9 +42,8 @@ from rigwright.validated_types import (
 )
 
 _OF_VARIANT = (
-    "belongs in a variant of the catalogue, as context, model, cards or one of its flags: choose "
-    "one with `rigwright show variants`, or declare your own as "
-    '[variants."ENGINE/NAME"] in catalog/*.toml next to the inventory'
+    "belongs in a variant of the catalogue, as context, model, cards or one of its flags: choose one with `rigwright "
+    'show variants`, or declare your own as [variants."ENGINE/NAME"] in catalog/*.toml next to the inventory'
 )
 
 
@@ -130,15 +129,13 @@ class DriverEntry(InventoryModel):
         ge=1,
         le=999,
         strict=True,
-        description="The driver branch (major version); by default the locked driver's, else the published "
-        "one with the "
-        "longest support.",
+        description="The driver branch (major version); by default the locked driver's, else the published one with "
+        "the longest support.",
     )
     flavour: Flavour | None = Field(
         default=None,
-        description="Kernel module flavour; by default what the cards need, and open where both work. One "
-        "module serves "
-        "all cards: with a Blackwell card it is the open one.",
+        description="Kernel module flavour; by default what the cards need, and open where both work. One module "
+        "serves all cards: with a Blackwell card it is the open one.",
     )
     source: Archive | None = Field(
         default=None,
@@ -154,9 +151,8 @@ class DriverEntry(InventoryModel):
     reboot: bool = Field(
         default=False,
         strict=True,
-        description="Whether every deploy may reboot the host if the driver needs it; otherwise `--reboot` "
-        "allows it for "
-        "one deploy. Needs `managed`.",
+        description="Whether every deploy may reboot the host if the driver needs it; otherwise `--reboot` allows it "
+        "for one deploy. Needs `managed`.",
     )
     power_w: PowerLimit | None = Field(
         default=None,
@@ -167,9 +163,8 @@ class DriverEntry(InventoryModel):
     )
     pcie_link_width: tuple[Lanes, ...] = Field(
         default=(),
-        description="PCIe link width (lanes) of each card, by GPU index, for boards that give a slot fewer "
-        "lanes than the "
-        "card has; by default the full width of card and slot.",
+        description="PCIe link width (lanes) of each card, by GPU index, for boards that give a slot fewer lanes than "
+        "the card has; by default the full width of card and slot.",
     )
     nvlinks: tuple[tuple[CardIndex, CardIndex], ...] = Field(
         default=(), description="Pairs of cards, by GPU index, that have an NVLink bridge."
@@ -195,16 +190,11 @@ class DriverEntry(InventoryModel):
     @model_validator(mode="after")
     def _check_consistent(self) -> DriverEntry:
         idle = [] if self.managed else sorted(self.model_fields_set & NEEDS_MANAGED)
+        closed = self.flavour == "proprietary"
         refuse_violations(
-            (
-                self.force_open_modules and self.flavour == "proprietary",
-                "without force_open_modules where the flavour is proprietary",
-            ),
+            (closed and self.force_open_modules, "without force_open_modules where the flavour is proprietary"),
             (any(one == other for one, other in self.nvlinks), "nvlinks between two cards each"),
-            (
-                len({frozenset(pair) for pair in self.nvlinks}) < len(self.nvlinks),
-                "nvlinks that name each pair of cards once",
-            ),
+            (len({*map(frozenset, self.nvlinks)}) < len(self.nvlinks), "nvlinks that name each pair of cards once"),
             (bool(idle), f"managed = True if {', '.join(idle)} is set"),
         )
         return self
@@ -229,6 +219,16 @@ CardEntry = Annotated[
 ]
 
 
+def _check_window(text: str) -> str:
+    from rigwright.model.maintenance_window import parse_window  # of inventories with windows alone
+
+    parse_window(text)
+    return text
+
+
+WindowText = Annotated[str, AfterValidator(_check_window)]
+
+
 class RigEntry(InventoryModel):
     """One rig, as declared in an inventory."""
 
@@ -246,6 +246,7 @@ class RigEntry(InventoryModel):
         **dict.fromkeys(("service", "services", "models", "model", "variant", "variants", "servers"), "instances"),
         **dict.fromkeys(("nginx", "proxyserver", "tls", "ssl", "https", "listen", "listeners", "apikeys"), "gateway"),
         **dict.fromkeys(("prometheus", "metrics", "alerts"), "monitoring"),
+        **dict.fromkeys(("maintenance", "maintenancewindow", "window", "windows"), "maintenance_windows"),
         **dict.fromkeys(("waiver", "exceptions", "exemptions", "suppressions", "ignorechecks"), "waivers"),
         **dict.fromkeys(("token", "hftoken", "hubtoken", "huggingfacetoken"), "hub_token_file"),
         **dict.fromkeys(
@@ -348,9 +349,8 @@ class RigEntry(InventoryModel):
     fs_verity: bool = Field(
         default=False,
         strict=True,
-        description="Whether the kernel verifies weights at every read (fs-verity), where kernel and file "
-        "system support "
-        "it.",
+        description="Whether the kernel verifies weights at every read (fs-verity), where kernel and file system "
+        "support it.",
     )
     keep_generations: int = Field(
         default=5,
@@ -358,6 +358,13 @@ class RigEntry(InventoryModel):
         le=100,
         strict=True,
         description="Generations to keep on the host, including the current one.",
+    )
+    maintenance_windows: tuple[WindowText, ...] = Field(
+        default=(),
+        max_length=100,
+        examples=['["Sat 02:00-05:00 Europe/Berlin"]'],
+        description="Times at which `rigwright rollout` begins a batch with this box; without it at any time. Other "
+        "commands do not wait.",
     )
     cuda_root: AbsolutePath | None = Field(
         default=None,
@@ -370,8 +377,7 @@ class RigEntry(InventoryModel):
     )
     bundle: LocalPath | None = Field(
         default=None,
-        description="A folder on your machine, relative to the inventory, made by `rigwright bundle`: "
-        "deploys send "
+        description="A folder on your machine, relative to the inventory, made by `rigwright bundle`: deploys send "
         "missing files from it over SSH, and the host downloads nothing.",
     )
     signers: dict[SignerName, SignerEntry] = Field(

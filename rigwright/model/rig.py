@@ -54,6 +54,8 @@ class Rig:
     """The boxes that it asks, itself among them; none where it is not the one that asks."""
     fs_verity: bool
     keep_generations: int
+    maintenance_windows: tuple[str, ...]
+    """When a rollout begins a batch with it; empty for always."""
     toolkit: ToolkitSpec
     also_build_for: tuple[str, ...]
     """Compute capabilities."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
+from rigwright.model.maintenance_window import find_common_opening
 from rigwright.problems import describe_unknown
 
 
@@ -29,6 +31,14 @@ class RolloutBox:
     """The served one; None if it serves none, or does not answer."""
     partner: str = ""
     """The box whose gateway shares an address with its own; empty without one."""
+    builds: frozenset[str] = frozenset()
+    """Trees of engines that its deploy compiles."""
+    built: frozenset[str] = frozenset()
+    """Those that it needs and has."""
+    drivers: tuple[str, str] | None = None
+    """Of a driver rollback: the installed driver, and the one to which it returns."""
+    windows: tuple[str, ...] = ()
+    """Its maintenance windows; empty for always."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,8 @@ class BatchLimits:
     """Boxes that may be out of service at the same time."""
     allowed_outages: frozenset[str] = frozenset()
     """Models, or aliases, whose last instance may be interrupted."""
+    soak_minutes: int = 0
+    """Between two batches."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,8 @@ class RolloutBatch:
     """Model -> ready instances during the batch, and before the rollout."""
     seconds: float | None
     """Expected duration of the deploy; None if no box has a record."""
+    opening: datetime | None
+    """When it may begin, if each batch before it takes its expected duration; None for boxes without windows."""
 
 
 class RolloutRefused(Exception):
@@ -71,17 +85,19 @@ def resolve_batch_size(text: str, boxes: int) -> int:
 
 
 def plan_batches(
-    boxes: Sequence[RolloutBox], targets: Collection[str], limits: BatchLimits
+    boxes: Sequence[RolloutBox], targets: Collection[str], limits: BatchLimits, now: datetime
 ) -> tuple[RolloutBatch, ...]:
     """Divide a rollout into batches.
 
     A box comes after the boxes that it fetches weights from. A batch leaves at least one instance of each model, and
-    never exceeds `max_unavailable`. Two gateways with one address are in different batches.
+    never exceeds `max_unavailable`. Two gateways with one address are in different batches, and so are boxes whose
+    maintenance windows have no common time.
 
     Args:
         boxes: All boxes of the inventory, in its order.
         targets: Names of the boxes to deploy.
         limits: Sizes and consent.
+        now: The present moment.
 
     Raises:
         RolloutRefused: a batch of one box would interrupt a model's last instance without consent, or no box may
@@ -107,26 +123,28 @@ def plan_batches(
     while waiting:
         is_canary = not batches and limits.canary > 0
         size = limits.canary if is_canary else limits.batch
-        members = _choose_members(waiting, min(size, room or size), ready, allowed)
-        batches.append(_describe_batch(members, is_canary, ready))
+        members = _choose_members(waiting, min(size, room or size), ready, allowed, now)
+        batches.append(_describe_batch(members, is_canary, ready, now))
+        now = (batches[-1].opening or now) + timedelta(seconds=batches[-1].seconds or 0, minutes=limits.soak_minutes)
         waiting = [box for box in waiting if box not in members]
     return tuple(batches)
 
 
 def _choose_members(
-    waiting: Sequence[RolloutBox], size: int, ready: Mapping[str, int], allowed: Collection[str]
+    waiting: Sequence[RolloutBox], size: int, ready: Mapping[str, int], allowed: Collection[str], now: datetime
 ) -> list[RolloutBox]:
-    """The next boxes: each has its sources behind it, together they interrupt no model's last instance, and of two
-    gateways with one address only one is among them.
+    """The next boxes: each has its sources behind it, together they interrupt no model's last instance and have a
+    common maintenance window, and of two gateways with one address only one is among them.
     """
     names = {box.name for box in waiting}
     # boxes that fetch from each other have no order: the inventory's counts
     first = [box for box in waiting if not (box.sources - {box.name}) & names] or [waiting[0]]
     members: list[RolloutBox] = []
     for box in first:
-        if box.name in {one.partner for one in members}:
+        together = [*members, box]
+        if len(members) == size or box.name in {one.partner for one in members}:
             continue
-        if len(members) < size and not _find_outages([*members, box], ready, allowed):
+        if not _find_outages(together, ready, allowed) and find_common_opening([o.windows for o in together], now):
             members.append(box)
     return members
 
@@ -139,7 +157,9 @@ def _find_outages(boxes: Sequence[RolloutBox], ready: Mapping[str, int], allowed
     )
 
 
-def _describe_batch(members: Sequence[RolloutBox], is_canary: bool, ready: Mapping[str, int]) -> RolloutBatch:
+def _describe_batch(
+    members: Sequence[RolloutBox], is_canary: bool, ready: Mapping[str, int], now: datetime
+) -> RolloutBatch:
     interrupted = _sum_instances(box.interrupted for box in members)
     known = [box.seconds for box in members if box.seconds is not None]
     return RolloutBatch(
@@ -147,6 +167,7 @@ def _describe_batch(members: Sequence[RolloutBox], is_canary: bool, ready: Mappi
         is_canary,
         {model: (count - interrupted.get(model, 0), count) for model, count in sorted(ready.items())},
         max(known, default=None),
+        find_common_opening([box.windows for box in members], now) if any(box.windows for box in members) else None,
     )
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
 from rigwright.local_files import read_content, write_atomically
+from rigwright.model.inventory_schema import WindowText
 from rigwright.problems import FrozenModel, printable
-from rigwright.rollout.maintenance_window import WindowText
-from rigwright.validated_types import PLAIN, Digits, Sha256, matching
+from rigwright.validated_types import PLAIN, Digits, DriverVersion, Sha256, matching
 
 MOST_BYTES = 4 << 20
 HostName = Annotated[str, matching(r"[A-Za-z0-9_.@:-]{1,255}", "a host name")]
+TreeName = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,254}", "the folder of an engine")]
 RolloutMoment = Annotated[
     str,
     matching(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a moment, such as 2026-06-10T12:00:00Z"),
@@ -29,8 +30,8 @@ Phase = Literal["running", "paused", "stopped", "aborted", "finished"]
 Request = Literal["", "pause", "abort"]
 """A request of another process to the running controller."""
 BoxState = Literal["waiting", "draining", "deploying", "checking", "soaking", "done", "restoring", "restored", "failed"]
-RolloutAction = Literal["deploy", "upgrade", "rollback"]
-"""The change of each box: the verb of deploy.py."""
+RolloutAction = Literal["deploy", "upgrade", "rollback", "driver rollback"]
+"""The change of each box."""
 
 
 class BoxRecord(FrozenModel):
@@ -47,6 +48,8 @@ class BoxRecord(FrozenModel):
     """The generation that it served last; None if it served none, or is not known."""
     target: Generation | None = None
     """The generation to which a rollback returns it."""
+    driver: DriverVersion | None = None
+    """The driver to which a driver rollback returns it."""
     boot: Digits | None = None
     """Its boot before the first deploy: with another one it has rebooted, and does not reboot again."""
     reason: Reason = ""
@@ -62,10 +65,12 @@ class RolloutSettings(FrozenModel):
 
     action: RolloutAction = "deploy"
     to: Generation | None = None
-    """Of a rollback: the generation; None for the previous one of each box."""
+    """Of a rollback of generations: the generation; None for the previous one of each box."""
     windows: Annotated[tuple[WindowText, ...], Field(max_length=100)] = ()
-    """When batches may begin; empty for always."""
+    """When batches may begin, by `--window`; empty for the windows of the boxes."""
     reboot: bool = False
+    share_builds: bool = False
+    """Whether boxes copy engines that two others have compiled."""
     soak_minutes: Annotated[int, Field(ge=0, le=10_080, strict=True)] = 0
 
 
@@ -82,6 +87,10 @@ class RolloutState(FrozenModel):
     supply_digest: Sha256
     """Of locks and bundles of all boxes."""
     settings: RolloutSettings
+    windows: dict[HostName, Annotated[tuple[WindowText, ...], Field(max_length=100)]] = Field(default_factory=dict)
+    """Box -> its windows, by the inventory; a box without any is absent."""
+    builders: dict[TreeName, Annotated[tuple[HostName, ...], Field(max_length=2)]] = Field(default_factory=dict)
+    """Tree of an engine -> the boxes that compile it for others."""
     phase: Phase = "running"
     batches: Annotated[tuple[tuple[HostName, ...], ...], Field(min_length=1, max_length=10_000)]
     boxes: dict[HostName, BoxRecord]
@@ -94,6 +103,10 @@ class RolloutState(FrozenModel):
     def with_records(self, records: Mapping[str, BoxRecord]) -> RolloutState:
         """The state with these records of boxes."""
         return self.model_copy(update={"boxes": {**self.boxes, **records}})
+
+    def list_windows(self, names: Iterable[str]) -> list[tuple[str, ...]]:
+        """The windows that count for boxes: those of `--window`, or each box's own."""
+        return [self.settings.windows or self.windows.get(name, ()) for name in names]
 
     def with_phase(self, phase: Phase) -> RolloutState:
         """The state in another phase."""

@@ -23,6 +23,7 @@ class SteadyLoad:
     """Seconds after which to come again."""
     wrong: list[str] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
+    headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def longest_gap(self) -> float:
@@ -41,7 +42,7 @@ class SteadyLoad:
                 "ignore_eos": True,
             }
             try:
-                with requests.post(url, json=body, timeout=60) as said:
+                with requests.post(url, json=body, headers=self.headers, timeout=60) as said:
                     self._record_answer(
                         said.status_code, said.headers.get("Retry-After", ""), said.text, stream=number % 2 == 1
                     )
@@ -59,15 +60,16 @@ class SteadyLoad:
 
 
 @contextmanager
-def run_load(url: str, models: Sequence[str] = ("chat",), clients: int = 4) -> Iterator[SteadyLoad]:
+def run_load(url: str, models: Sequence[str] = ("chat",), clients: int = 4, api_key: str = "") -> Iterator[SteadyLoad]:
     """Clients that ask while the block runs, of each model by turns.
 
     Args:
         url: Of the gateway's chat completions.
         models: The models that they ask for.
         clients: How many there are.
+        api_key: The key that they have.
     """
-    made = SteadyLoad()
+    made = SteadyLoad(headers={"Authorization": f"Bearer {api_key}"} if api_key else {})
     threads = [
         threading.Thread(target=made.ask, args=(url, models[number % len(models)], number // len(models)))
         for number in range(clients)

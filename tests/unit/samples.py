@@ -231,6 +231,7 @@ def sample_rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: ob
         scrape_targets=(),
         fs_verity=False,
         keep_generations=5,
+        maintenance_windows=(),
         toolkit=ToolkitSpec(own_root="/usr/local/cuda"),
         also_build_for=(),
         bundle_folder=None,

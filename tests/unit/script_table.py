@@ -25,7 +25,7 @@ from rigwright.patches.patch import APPLY_PROGRAM_TEXT
 from rigwright.plan.repairs import Repair, render_repairs
 from rigwright.plan.state_digests import render_owned_state_query
 from rigwright.render import render
-from rigwright.rollout import box_marker
+from rigwright.rollout import box_marker, shared_build
 from rigwright.rollout.state_file import BoxRecord
 from rigwright.serving import start_stop_by_hand, takeover, weight_inventory
 from rigwright.serving.activation import Activation
@@ -184,6 +184,13 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         for is_out in (True, False)
     },
     "the marker of a rollout": lambda: box_marker.render_marker_query(sample_rig().roots),
+    "builds of a rollout": lambda: shared_build.render_builds_query(sample_rig().roots, ["llama.cpp-0.3.36-a", "b"]),
+    "the folder of a copied build": lambda: shared_build.render_prepare_script(
+        sample_rig().roots, "llama.cpp-0.3.36-a"
+    ),
+    "a copied build": lambda: shared_build.render_receive_script(
+        sample_rig().roots, "llama.cpp-0.3.36-a", "a" * 64, '{"inputs": "an \'engine\'"}'
+    ),
     "a rollout's drain": lambda: box_marker.render_drain_script(30),
     "share": lambda: sharing_script(restart=True),
     "share at boot": lambda: sharing_script(restart=False),

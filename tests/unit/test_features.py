@@ -17,7 +17,7 @@ from rigwright.project_root import ROOT
 from rigwright.supply.lock import Lock
 
 # the keys that resolve itself takes from the entry
-COMMON = {"name", "inventory", "roots", "accounts", "keep_generations", "lock", "requests"}
+COMMON = {"name", "inventory", "roots", "accounts", "keep_generations", "maintenance_windows", "lock", "requests"}
 resolve = partial(resolve_rig, "/boxes/rig.py", "box")
 
 

@@ -77,7 +77,7 @@ def test_a_second_process_of_one_controller_ends_the_first(path: Path, fleet: St
     real, state = fleet.deploy, make_state(*BATCHES)
     deploys: list[str] = []
 
-    def deploy(names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
+    def deploy(names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
         deploys.extend(names)
         if deploys == ["one"]:
             assert run_rollout(path.with_name("copy.rollout.json"), fleet, state)[0] == "finished"

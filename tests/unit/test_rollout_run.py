@@ -1,6 +1,6 @@
 """The run of a rollout: the gate, the stop at the first failure, and a controller that is killed at each step."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -40,6 +40,10 @@ class StandInFleet:
     deployed_out: dict[str, bool] = field(default_factory=dict)
     """Box -> whether it was out of rotation and drained when its deploy began."""
     drained: set[str] = field(default_factory=set)
+    drivers: dict[str, str] = field(default_factory=dict)
+    shared: list[tuple[str, ...]] = field(default_factory=list)
+    standing_consent: bool = False
+    """Whether the inventory allows reboots."""
     kill_at: int = -1
     """The number of the step before or after which the controller is killed; -1: never."""
     steps: int = 0
@@ -77,13 +81,20 @@ class StandInFleet:
                 written[name] = None
         return written
 
+    def share_builds(self, names: Collection[str], builders: Mapping[str, Sequence[str]]) -> None:
+        self._count()
+        self.shared.append((*names,))
+
     def drain(self, names: Collection[str]) -> None:
         self._count()
         assert all(self.markers[name].record.is_out for name in names)
         self.drained |= {*names}
 
-    def deploy(self, names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
+    def deploy(self, names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
         self._count()
+        if driver:
+            return self._return_to_driver(names, driver, reboot)
+        reboot = self.standing_consent if reboot is None else reboot
         for name in names:
             self.deployed.append(name)
             self.deployed_out[name] = self.markers[name].record.is_out and name in self.drained
@@ -94,6 +105,17 @@ class StandInFleet:
                 self.boots[name] = self.boots.get(name, 0) + 1
             self._count()
         return {name: self.deploy_faults[name] for name in names if name in self.deploy_faults}
+
+    def _return_to_driver(self, names: Collection[str], driver: str, reboot: bool | None) -> Mapping[str, str]:
+        for name in names:
+            assert reboot or self.boots.get(name), "a driver needs consent to its first reboot"
+            self.drivers[name] = driver
+            self._count()
+            if reboot:
+                self.reboots.append(name)
+                self.boots[name] = self.boots.get(name, 0) + 1
+            self._count()
+        return {}
 
     def run_gate(self, name: str, *, speed: bool) -> str:
         self._count()
@@ -302,7 +324,7 @@ def test_a_batch_waits_for_a_maintenance_window(path: Path, fleet: StandInFleet)
     moments: list[str] = []
     real = fleet.deploy
 
-    def deploy(names: Collection[str], *, reboot: bool) -> Mapping[str, str]:
+    def deploy(names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
         moments.append(fleet.markers[next(iter(names))].moment)
         return real(names, reboot=reboot)
 
@@ -310,6 +332,31 @@ def test_a_batch_waits_for_a_maintenance_window(path: Path, fleet: StandInFleet)
     windows = ("Sat 02:00-02:05", "Sat 02:20-02:25", "Sat 04:00-04:05 Europe/Berlin")
     assert run_rollout(path, fleet, make_state(*BATCHES, soak=6, windows=windows))[0] == "finished"
     assert moments == ["2026-11-28T02:00:00Z", "2026-11-28T02:20:00Z", "2026-11-28T03:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("option", "begins"),
+    [
+        ((), {"one": "01:30", "two": "03:20", "three": "03:20", "four": "03:25"}),
+        # those of --window replace the windows of boxes
+        (("Sat 05:00-06:00",), dict.fromkeys(("one", "two", "three", "four"), "05:00")),
+    ],
+)
+def test_a_batch_begins_in_the_windows_of_its_boxes(
+    path: Path, fleet: StandInFleet, option: tuple[str, ...], begins: dict[str, str]
+) -> None:
+    moments: dict[str, str] = {}
+    real = fleet.deploy
+
+    def deploy(names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
+        moments.update((name, fleet.markers[name].moment[11:16]) for name in names)
+        return real(names, reboot=reboot)
+
+    fleet.deploy = deploy  # type: ignore[method-assign]
+    own = {"two": ("Sat 03:00-03:30",), "three": ("Sat 03:20-04:30", "Sun 03:20-04:30"), "four": ("Sat 03:25-05:00",)}
+    state = make_state(*BATCHES, windows=option).model_copy(update={"windows": own})
+    assert run_rollout(path, fleet, state)[0] == "finished"
+    assert moments == begins
 
 
 @pytest.mark.parametrize(
@@ -374,3 +421,76 @@ def test_a_rollout_of_a_rollback_returns_a_box_that_fails(path: Path) -> None:
     phase, _ = run_rollout(path, fleet, make_state(*BATCHES, action="rollback", to=1))
     assert phase == "stopped"
     assert fleet.generations == {"one": 1, "two": 3, "three": 1, "four": 3}
+
+
+DRIVERS = {"one": "595.58.03", "two": "580.159.03", "three": "595.58.03", "four": "595.58.03"}
+
+
+def make_driver_rollback() -> RolloutState:
+    state = make_state(*BATCHES, action="driver rollback", reboot=True)
+    records = {name: record.model_copy(update={"driver": DRIVERS[name]}) for name, record in state.boxes.items()}
+    return state.with_records(records)
+
+
+def test_a_rollout_of_a_driver_rollback_reboots_each_box_once(path: Path) -> None:
+    for kill_at in range(1, STEPS):
+        fleet = StandInFleet(dict.fromkeys(DRIVERS, 2), kill_at=kill_at)
+        state: RolloutState | None = make_driver_rollback()
+        assert state
+        save_state(path, state)
+        try:
+            phase, _ = run_rollout(path, fleet, state)
+        except ControllerKilled:
+            state = load_state(path)
+            assert state
+            phase, _ = run_rollout(path, fleet, state)
+        else:
+            break
+        assert phase == "finished"
+        assert fleet.drivers == DRIVERS, kill_at
+        assert sorted(fleet.reboots) == sorted(DRIVERS), kill_at
+        assert {*fleet.generations.values()} == {2}
+    assert kill_at > 30
+
+
+def test_a_box_whose_driver_fails_its_gate_stays_out_of_rotation_and_does_not_reboot_again(path: Path) -> None:
+    fleet = StandInFleet(dict.fromkeys(DRIVERS, 2), gate_faults={"two": "chat is failed"})
+    phase, state = run_rollout(path, fleet, make_driver_rollback())
+    assert phase == "stopped"
+    assert sorted(fleet.reboots) == ["one", "three", "two"]
+    assert fleet.rolled_back == []
+    assert fleet.markers["two"].record.is_out
+    assert state.boxes["two"].reason == "chat is failed (no driver goes back by itself: that takes another reboot)"
+    assert state.boxes["four"].state == "waiting"
+
+
+def test_a_killed_rollout_reboots_no_box_again_that_the_inventory_allows_reboots_of(path: Path) -> None:
+    for kill_at in range(1, STEPS):
+        fleet = StandInFleet(dict.fromkeys(DRIVERS, 1), kill_at=kill_at, standing_consent=True)
+        state: RolloutState | None = make_state(*BATCHES)
+        assert state
+        save_state(path, state)
+        try:
+            run_rollout(path, fleet, state)
+        except ControllerKilled:
+            state = load_state(path)
+            assert state
+            run_rollout(path, fleet, state)
+        else:
+            break
+        assert sorted(fleet.reboots) == sorted(DRIVERS), kill_at
+    assert kill_at > 30
+
+
+def test_boxes_copy_builds_before_they_leave_rotation(path: Path, fleet: StandInFleet) -> None:
+    state = make_state(*BATCHES, share_builds=True).model_copy(update={"builders": {"llama.cpp-1-abc": ("one", "two")}})
+    real = fleet.share_builds
+
+    def share(names: Collection[str], builders: Mapping[str, Sequence[str]]) -> None:
+        assert builders == {"llama.cpp-1-abc": ("one", "two")}
+        assert not any(name in fleet.markers and fleet.markers[name].record.is_out for name in names)
+        real(names, builders)
+
+    fleet.share_builds = share  # type: ignore[method-assign]
+    assert run_rollout(path, fleet, state)[0] == "finished"
+    assert fleet.shared == [*BATCHES]

@@ -27,6 +27,13 @@ def test_a_reason_names_the_first_failing_checks() -> None:
     assert describe_check_fault(make_report(host="not reached")) == "cannot be reached"
 
 
+def test_checks_of_the_lock_do_not_fail_the_gate_of_a_driver_rollback() -> None:
+    others = ("S00", "S01")
+    assert describe_check_fault(make_report("fail", "changed", "ok"), others) == ""
+    assert describe_check_fault(make_report("fail", "ok", "fail"), others) == "1 check: S02 a title: a file"
+    assert describe_check_fault(make_report("fail", host="not reached"), others) == "cannot be reached"
+
+
 @pytest.mark.parametrize("report", ["", "[]", "{}", '{"hosts": [{}]}', '{"hosts": 1}', make_report("fail")[:-9]])
 def test_a_report_that_cannot_be_read_fails_the_gate(report: str) -> None:
     assert describe_check_fault(report) == "check: its report cannot be read"

@@ -45,6 +45,7 @@ class LlamaCpp(InstallingKind):
     program = "llama-server"
     has_stream_usage = True
     artefact_noun = "source"
+    compiles = True
     causes = log_patterns.CAUSES
     request_log = log_patterns.REQUEST_LOG
     log_marker = log_patterns.MARKER

@@ -18,7 +18,7 @@ from rigwright.nvidia.driver.driver_facts import (
     flavour_of,
     release_key,
 )
-from rigwright.nvidia.driver.driver_plan import DriverPlan
+from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal
 from rigwright.nvidia.packages.locked_driver import LockedDriver
 
 # Modules that are made for each kernel have the kernel's version before the driver's.
@@ -105,6 +105,26 @@ def find_previous_driver(facts: DriverFacts) -> str:
         return oldest
     library = facts.library.driver if facts.library else ""
     return next((one for one in facts.kept if one != library), "")
+
+
+def find_rollback_refusals(plan: DriverPlan | DriverRefusal, facts: DriverFacts, version: str) -> tuple[str, ...]:
+    """Why a host cannot go back to a driver; empty if it can.
+
+    Args:
+        plan: The host's.
+        facts: The host.
+        version: The driver's; empty if there is none to go back to.
+    """
+    if any(PREBUILT.fullmatch(one.name) for one in facts.packages):
+        return (
+            "the previous driver has modules only for the previous kernel, and a rollback would remove the running "
+            "one: lock a driver from NVIDIA's archive to be able to roll back",
+        )
+    if isinstance(plan, DriverRefusal):
+        return plan.reasons
+    if not version:
+        return ("no files of an earlier driver are stored",)
+    return () if version in facts.kept else (f"no files of driver {version} are stored",)
 
 
 def plan_driver_rollback(plan: DriverPlan, facts: DriverFacts, version: str, sums: Iterable[str]) -> DriverTarget:

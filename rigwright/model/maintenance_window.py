@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
-from typing import Annotated
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from pydantic import AfterValidator
-
-from rigwright.problems import format_value
+from rigwright.name_suggestions import suggestion
+from rigwright.problems import CausedError
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAY = "|".join(DAYS)
@@ -24,6 +22,11 @@ RULE = (
     'days, times and a time zone, such as "Sat 02:00-05:00 Europe/Berlin" or "Mon-Fri,Sun 22:00-04:00"; UTC without a '
     "zone"
 )
+
+NEAR_LENGTH = 100
+"""Characters of a refused text that is corrected."""
+HORIZON = timedelta(days=60)
+"""In which windows of several boxes are searched for a common time."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +60,32 @@ def parse_window(text: str) -> MaintenanceWindow:
     """A window from its text.
 
     Raises:
-        ValueError: it has another form, no length, or an unknown zone; the text says which.
+        CausedError: it has another form, no length, or an unknown zone; with the rule of all windows.
     """
     if not (found := FORM.fullmatch(text)):
-        raise ValueError(f"{format_value(text)} is refused: must be {RULE}")
+        near = _correct_window(text) if len(text) <= NEAR_LENGTH else ""
+        raise CausedError(RULE + (f'; did you mean "{near}"?' if near and FORM.fullmatch(near) else ""), "")
     begin, end = (_parse_time(found[key]) for key in ("begin", "end"))
     if begin == end:
-        raise ValueError(f"{format_value(text)} is refused: it ends when it begins; for a whole day: 00:00-24:00")
+        raise CausedError(RULE, "it ends when it begins, and a whole day is 00:00-24:00")
     length = end - begin if end > begin else end - begin + timedelta(days=1)
+    return MaintenanceWindow(_parse_days(found["days"]), begin, length, _load_zone(found["zone"] or "UTC"))
+
+
+def _load_zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return timezone.utc
     try:
-        zone = ZoneInfo(found["zone"]) if found["zone"] not in (None, "UTC") else timezone.utc
+        return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(
-            f"{format_value(text)} is refused: this machine has no time zone {found['zone']}; "
-            "UTC needs none, others come with the package tzdata"
-        ) from None
-    return MaintenanceWindow(_parse_days(found["days"]), begin, length, zone)
+        near = suggestion(name, available_timezones()) or "; zones come with the package tzdata"
+        raise CausedError(RULE, f"this machine has no time zone {name}{near}") from None
+
+
+def _correct_window(text: str) -> str:
+    """The window that a text of another form may mean: `saturday 2:00 - 5:00` for `Sat 02:00-05:00`."""
+    short = re.sub(rf"(?i)\b({_DAY})[a-z]*", lambda found: found[1].capitalize(), text.strip())
+    return re.sub(r"\b([0-9]:[0-9])", r"0\1", re.sub(r"\s*([,-])\s*", r"\1", short))
 
 
 def _parse_time(text: str) -> timedelta:
@@ -90,16 +103,19 @@ def _parse_days(text: str | None) -> frozenset[int]:
     return frozenset(days)
 
 
-def _check_window(text: str) -> str:
-    parse_window(text)
-    return text
+def find_common_opening(boxes: Iterable[Collection[str]], now: datetime) -> datetime | None:
+    """The next moment within windows of each box, `now` if it is one; None if there is none within the horizon.
 
-
-WindowText = Annotated[str, AfterValidator(_check_window)]
-
-
-def find_next_opening(windows: Collection[str], now: datetime) -> datetime | None:
-    """When the next window opens; None while one is open, and without windows."""
-    openings = [parse_window(one).find_opening(now)[0] for one in windows]
-    first = min(openings, default=None)
-    return first if first and first > now else None
+    Args:
+        boxes: The windows of each; a box without windows is always open.
+        now: The present moment.
+    """
+    rules = [[parse_window(text) for text in windows] for windows in {tuple(one) for one in boxes if one}]
+    moment = now
+    while moment < now + HORIZON:
+        # until the last of their next openings, one of them is closed
+        later = max((min(one.find_opening(moment)[0] for one in windows) for windows in rules), default=moment)
+        if later <= moment:
+            return moment
+        moment = later
+    return None
