@@ -14,6 +14,7 @@ from rigwright.nvidia.cards.card_setting_files import managed_folders
 from rigwright.nvidia.driver.driver_facts import MODPROBE, DriverFacts
 from rigwright.nvidia.driver.driver_files import PERSISTENCED, managed_paths, render_locked_settings, store_folder
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
+from rigwright.nvidia.packages.bundled_driver import require_bundled_driver
 from rigwright.nvidia.packages.driver_target import (
     PREBUILT,
     describe_unloaded,
@@ -46,12 +47,11 @@ class DriverSelection:
 def choose_driver(rig: Rig, upgrading: bool) -> DriverSelection:
     """The target state of a managed driver on the host of the running deploy."""
     facts = read_driver_facts(rig) if rig.driver.managed else None
-    return (
-        DriverSelection(
-            facts, plan_driver(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, facts, upgrading=upgrading)
-        )
-        if facts
-        else DriverSelection()
+    if facts is None:
+        return DriverSelection()
+    plan = plan_driver(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, facts, upgrading=upgrading)
+    return DriverSelection(
+        facts, require_bundled_driver(rig.bundle, rig.driver_supply, facts, plan, upgrading=upgrading)
     )
 
 

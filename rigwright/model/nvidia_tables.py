@@ -237,6 +237,8 @@ class DriverSupply:
     """System -> the driver that is locked for it: its packages and its archive's key; only of a managed one."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """System -> that archive's key, armoured, where the driver is NVIDIA's own."""
+    bundled: bool = False
+    """Whether hosts get it from a bundle, and ask no archive for it."""
 
 
 @dataclass(frozen=True)

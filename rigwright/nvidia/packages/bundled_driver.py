@@ -1,0 +1,144 @@
+"""A managed driver from a rig's bundle: the packages that a host is sent, and those that the bundle lacks."""
+
+from __future__ import annotations
+
+from rigwright.model.inventory_schema import DriverEntry
+from rigwright.model.nvidia_tables import DRIVER, DriverSupply
+from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal
+from rigwright.nvidia.driver.installed_driver import FLAVOURS
+from rigwright.nvidia.packages.driver_target import (
+    DriverSimulation,
+    DriverTarget,
+    find_missing_driver_parts,
+    packages_before_driver,
+    plan_driver_target,
+)
+from rigwright.nvidia.packages.locked_driver import expand_names, find_locked_driver
+from rigwright.supply.bundle import AGAIN, Bundle, BundledPackages
+from rigwright.supply.lock import Artefact
+from rigwright.supply.package_relations import render_apt_list
+
+HEADERS = "linux-headers-"
+KERNELS = {"debian": "amd64", "ubuntu": "generic"}
+"""The flavour of a distribution's usual kernel, behind the last dash of its metapackages' names."""
+
+
+def bundled_debs(driver_supply: DriverSupply, system: str) -> tuple[Artefact, ...]:
+    """The driver's packages that a bundle has for a system: those of NVIDIA's archive."""
+    rows = driver_supply.packages.get(system, ()) if system in driver_supply.keys else ()
+    return tuple(row for row in rows if row.kind == "deb")
+
+
+def list_bundle_transactions(
+    driver_entry: DriverEntry, driver_supply: DriverSupply, system: str
+) -> list[tuple[str, ...]]:
+    """Words for apt-get install, for each flavour of modules that a host of a system may get from a bundle."""
+    locked = find_locked_driver(driver_supply, system)
+    if not driver_entry.managed or locked is None or not locked.key:
+        return []
+    offer = next(
+        (
+            one
+            for one in driver_supply.tables.offers
+            if system in one.systems and one.source == "nvidia" and locked.branch in one.branches
+        ),
+        None,
+    )
+    if offer is None:
+        return []
+    layout, kernels = driver_supply.tables.layouts[offer.layout], (KERNELS[system.partition("-")[0]],)
+    found = []
+    for flavour in FLAVOURS:
+        names = expand_names(layout.packages, locked.branch, flavour, kernels)
+        if driver_entry.flavour in (None, flavour) and all(name in locked.packages for name in names):
+            before = expand_names(layout.prerequisites, locked.branch, flavour, kernels)
+            found.append((*before, *(f"{name}={locked.packages[name].version}" for name in names)))
+    return list(dict.fromkeys(found))
+
+
+def bundled_driver_packages(bundle: Bundle, driver_supply: DriverSupply, system: str) -> BundledPackages:
+    """A system's packages in a bundle, with those of its locked driver.
+
+    Raises:
+        ValueError: the bundle lacks one of them, or their list.
+    """
+    rows, packages = bundled_debs(driver_supply, system), bundle.packages(system)
+    if not rows:
+        return packages
+    files = bundle.files(rows)
+    if len(files) < len(rows) or not packages.suites:
+        raise ValueError(f"{bundle.folder} has no {DRIVER}{system}: {AGAIN}, with --system {system}")
+    try:
+        listed = render_apt_list(rows, bundle.read_relations(f"{DRIVER}{system}"))
+    except ValueError as error:
+        raise ValueError(f"{error}: {AGAIN}") from None
+    return packages.with_locked(files, listed)
+
+
+def headers_with_driver(one: DriverTarget, facts: DriverFacts) -> tuple[str, ...]:
+    """The missing kernel headers that its modules are built with, for the kernels that run now and next."""
+    target = one.version or (facts.library.driver if facts.library else "")
+    modules = dict(facts.kernel_modules)
+    kernels = (facts.kernel, facts.newest_kernel) if one.plan.dkms else ()
+    names = (*packages_before_driver(one, facts), *(f"{HEADERS}{one}" for one in kernels if modules.get(one) != target))
+    return tuple(name for name in dict.fromkeys(names) if name not in facts.headers)
+
+
+def bundled_hashes(driver_supply: DriverSupply, system: str, seen: DriverSimulation) -> list[tuple[str, str]]:
+    """(package, SHA-256) of each locked package that a transaction brings: no archive has signed its file."""
+    rows = {(row.name, row.version): row.sha256 for row in bundled_debs(driver_supply, system)}
+    return [(name, rows[name, version]) for name, _, version in seen.installed if (name, version) in rows]
+
+
+def is_driver_sent(driver_supply: DriverSupply, facts: DriverFacts, plan: DriverPlan) -> bool:
+    """Whether a deploy brings packages of the driver to a host."""
+    one = plan_driver_target(plan, facts, find_locked_driver(driver_supply, facts.system))
+    return bool(find_missing_driver_parts(one, facts))
+
+
+def require_bundled_driver(
+    bundle: Bundle | None,
+    driver_supply: DriverSupply,
+    facts: DriverFacts,
+    plan: DriverPlan | DriverRefusal,
+    *,
+    upgrading: bool = False,
+) -> DriverPlan | DriverRefusal:
+    """A host's plan; a refusal where its bundle lacks packages that the plan brings.
+
+    Args:
+        bundle: The rig's, if it has one.
+        driver_supply: The drivers that there are, and the locked one.
+        facts: The host.
+        plan: The plan.
+        upgrading: As of `plan_driver`.
+    """
+    if bundle is None or isinstance(plan, DriverRefusal):
+        return plan
+    locked = find_locked_driver(driver_supply, facts.system)
+    one = plan_driver_target(plan, facts, locked, upgrading=upgrading)
+    if not find_missing_driver_parts(one, facts) and not one.newest:
+        return plan
+    if plan.source != "nvidia":
+        return DriverRefusal(
+            (
+                f"a bundle has no driver of {facts.system}'s own archive, whose modules come with one kernel each: "
+                f'lock a driver of NVIDIA\'s ([inputs."{DRIVER}{facts.system}"], sources = ["nvidia:..."]), or set '
+                "driver.managed = False and install the driver yourself",
+            )
+        )
+    try:
+        there = bundled_driver_packages(bundle, driver_supply, facts.system).versions
+    except ValueError as error:
+        return DriverRefusal((str(error),))
+    if missing := [name.removeprefix(HEADERS) for name in headers_with_driver(one, facts) if name not in there]:
+        named = " ".join(f"--kernel {kernel}" for kernel in missing)
+        boot = f", or boot {facts.newest_kernel}" if facts.newest_kernel not in (facts.kernel, *missing) else ""
+        return DriverRefusal(
+            (
+                f"{bundle.folder} has no kernel headers of {', '.join(missing)}, which the driver's modules are built "
+                f"with: {AGAIN} and {named}{boot}",
+            )
+        )
+    return plan
