@@ -3,7 +3,6 @@
 Kernel, cards and NVIDIA's archives are stand-ins; kernel headers, DKMS, apt, Docker, nginx and the exporters are real.
 """
 
-import json
 import re
 import subprocess
 import sys
@@ -98,6 +97,11 @@ def bundled_box(
     box.host.destroy()
 
 
+def is_cut_off(box: AirGappedBox) -> bool:
+    """Whether a host has the route of the login alone, and no resolver."""
+    return box.host.run("ip route; cat /etc/resolv.conf").count("\n") == 1
+
+
 def changed_files(box: AirGappedBox, since: str) -> list[str]:
     """Files of the host that are newer than another one, but for logs."""
     found = box.host.run(f"{CHANGES.format(since)} 2>/dev/null", check=False).split("\n")
@@ -116,8 +120,8 @@ def assert_refused(box: AirGappedBox, message: str, *options: str) -> None:
 
 def test_a_blank_box_without_a_network_goes_from_a_signed_bundle_to_a_signed_verdict(bundled_box: AirGappedBox) -> None:
     box, bundle = bundled_box, bundled_box.folder / BUNDLE
-    assert box.host.run("ip route; cat /etc/resolv.conf").count("\n") == 1, "the route of the login alone"
-    assert "as declared" not in box.run_rig("validate")
+    assert is_cut_off(box)
+    box.run_rig("validate")
 
     # a byte of the driver, and a file that is gone: the host is not touched
     (deb,) = bundle.glob("debs/driver-debian-13/libcuda1_*.deb")
@@ -135,7 +139,7 @@ def test_a_blank_box_without_a_network_goes_from_a_signed_bundle_to_a_signed_ver
 
     run = run_deploy(box.inventory, "--yes", "--data", "reboot=true")
     assert run.status == 0, run.said
-    isolate_host(box.host)
+    assert is_cut_off(box), "the network is back after the reboot"
     assert (box.installed_driver, box.loaded_module) == (OLD[box.system],) * 2
     assert is_serving(box.host)
     asked = {"model": "tiny-rig", "messages": [{"role": "user", "content": "Are you there?"}]}
