@@ -68,6 +68,7 @@ class AirGappedBox(ContainersBox):
         self.write_container_tables()
         self.declare_all(online=True)
         self.lock(version, INPUT.format(TOOLKIT))
+        self.sign()
         self.run_rig("bundle", "--system", self.system, "--kernel", self.kernel)
         self.sign()
         self.declare_all()

@@ -84,4 +84,6 @@ def test_a_bundle_of_another_system_or_driver_is_refused(bundle: Bundle) -> None
 def test_the_distributions_own_driver_is_refused(bundle: Bundle) -> None:
     facts = host("ubuntu-24.04", cards=host().cards)
     said = reason(bundled_rig(bundle), facts)
-    assert said.startswith("a bundle has no driver of ubuntu-24.04's own archive, whose modules come with one kernel")
+    assert said.startswith(
+        "a bundle has no driver of ubuntu-24.04's own archive, because its modules come with one kernel"
+    )

@@ -123,8 +123,8 @@ def require_bundled_driver(
     if plan.source != "nvidia":
         return DriverRefusal(
             (
-                f"a bundle has no driver of {facts.system}'s own archive, whose modules come with one kernel each: "
-                f'lock a driver of NVIDIA\'s ([inputs."{DRIVER}{facts.system}"], sources = ["nvidia:..."]), or set '
+                f"a bundle has no driver of {facts.system}'s own archive, because its modules come with one kernel "
+                f'each: lock a driver of NVIDIA\'s ([inputs."{DRIVER}{facts.system}"], sources = ["nvidia:..."]), or set '
                 "driver.managed = False and install the driver yourself",
             )
         )
