@@ -35,7 +35,7 @@ from rigwright.containers.container_packages import distribution_packages, group
 from rigwright.file_lock import FileLockHeld, file_lock
 from rigwright.model.deb_package_groups import PackageGroup
 from rigwright.model.rig import locked_artefacts
-from rigwright.nvidia.packages.bundled_driver import HEADERS
+from rigwright.nvidia.packages.driver_target import HEADERS
 from rigwright.plan.host_probe import required_packages
 from rigwright.problems import Invalid, Problem, format_count
 from rigwright.supply.apt_release import PACKAGES, TIME, ArchiveSuite

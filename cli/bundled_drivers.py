@@ -8,12 +8,13 @@ from pathlib import Path
 
 from cli.lock_resolver.apt_archives import run_program
 from cli.lock_resolver.distribution_packages import LockedArchive, PackageTransaction
-from rigwright.model.nvidia_tables import DRIVER
+from rigwright.model.deb_package_groups import RELATION_FIELDS, parse_relations, render_apt_list, render_relations
+from rigwright.model.nvidia_tables import DRIVER, bundled_debs
 from rigwright.model.rig import Rig
-from rigwright.nvidia.packages.bundled_driver import HEADERS, bundled_debs, list_bundle_transactions
-from rigwright.supply.bundle import DEBS, BundleRow
+from rigwright.nvidia.packages.bundled_driver import list_bundle_transactions
+from rigwright.nvidia.packages.driver_target import HEADERS
+from rigwright.supply.bundle import DEBS, RELATIONS, BundleRow
 from rigwright.supply.lock import Artefact
-from rigwright.supply.package_relations import FIELDS, FILE, parse_relations, render_apt_list, render_relations
 
 
 class BundledDriver:
@@ -29,7 +30,7 @@ class BundledDriver:
         """
         self.rigs = [rig for rig in rigs if rig.driver.managed]
         self.system = system
-        self.path = f"{DEBS}/{DRIVER}{system}/{FILE}"
+        self.path = f"{DEBS}/{DRIVER}{system}/{RELATIONS}"
         self.file = folder / self.path
         self.rows: tuple[Artefact, ...] = next(
             (rows for rig in self.rigs if (rows := bundled_debs(rig.driver_supply, system))), ()
@@ -62,8 +63,8 @@ class BundledDriver:
             DownloadUnavailable: dpkg-deb cannot read one of them.
         """
         files = [self.file.with_name(row.file) for row in self.rows]
-        text = render_relations(run_program(["dpkg-deb", "-f", str(path), *FIELDS]) for path in files)
-        new = self.file.with_name(f"{FILE}.new")
+        text = render_relations(run_program(["dpkg-deb", "-f", str(path), *RELATION_FIELDS]) for path in files)
+        new = self.file.with_name(f"{RELATIONS}.new")
         new.write_text(text)
         new.replace(self.file)
         return BundleRow(path=self.path, sha256=hashlib.sha256(text.encode()).hexdigest(), size=len(text))

@@ -87,7 +87,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     if box.rig.cards or managed:
         there = box.read_driver_facts()
         chosen = plan_driver(box.rig.cards, box.rig.driver, box.rig.driver_supply, box.rig.toolkit, there)
-        if managed:
+        if managed and box.rig.bundle:
             chosen = require_bundled_driver(box.rig.bundle, box.rig.driver_supply, there, chosen)
         driver = (box.rig.driver, box.rig.driver_supply, there, chosen)
         if managed and isinstance(chosen, DriverRefusal):

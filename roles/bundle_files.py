@@ -7,7 +7,8 @@ from functools import cache
 import gevent
 
 from rigwright.containers.container_plan import find_missing_packages
-from rigwright.nvidia.packages.bundled_driver import bundled_debs, is_driver_sent
+from rigwright.model.nvidia_tables import bundled_debs
+from rigwright.nvidia.packages.bundled_driver import is_driver_sent
 from rigwright.plan.host_probe import find_missing_host_packages
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.supply.bundle import LocalFile

@@ -14,7 +14,6 @@ from rigwright.nvidia.cards.card_setting_files import managed_folders
 from rigwright.nvidia.driver.driver_facts import MODPROBE, DriverFacts
 from rigwright.nvidia.driver.driver_files import PERSISTENCED, managed_paths, render_locked_settings, store_folder
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
-from rigwright.nvidia.packages.bundled_driver import require_bundled_driver
 from rigwright.nvidia.packages.driver_target import (
     PREBUILT,
     describe_unloaded,
@@ -50,9 +49,11 @@ def choose_driver(rig: Rig, upgrading: bool) -> DriverSelection:
     if facts is None:
         return DriverSelection()
     plan = plan_driver(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, facts, upgrading=upgrading)
-    return DriverSelection(
-        facts, require_bundled_driver(rig.bundle, rig.driver_supply, facts, plan, upgrading=upgrading)
-    )
+    if rig.bundle:
+        from rigwright.nvidia.packages.bundled_driver import require_bundled_driver
+
+        plan = require_bundled_driver(rig.bundle, rig.driver_supply, facts, plan, upgrading=upgrading)
+    return DriverSelection(facts, plan)
 
 
 def packages_for_driver(driver: DriverSelection) -> tuple[DriverFacts, DriverPlan] | None:

@@ -14,7 +14,6 @@ from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import describe_variant_evidence, find_refusals, find_warnings
 from rigwright.plan.state_digests import render_question
 from rigwright.serving.takeover import find_takeover_refusals, without_ports_of
-from roles.bundle_files import find_changed_packages
 from roles.container_toolkit import ContainerChoice, choose_containers, packages_for_containers
 from roles.host_probe import probe_host
 from roles.nvidia_driver import DriverSelection, choose_driver, packages_for_driver
@@ -87,7 +86,10 @@ def _accept_host(context: DeployContext, driver: DriverSelection, containers: Co
     elif containers.plan:
         for note in containers.plan.notes:
             logger.warning(f"{host.print_prefix}{note}")
-    reasons += find_changed_packages(context.target)
+    if rig.bundle:
+        from roles.bundle_files import find_changed_packages
+
+        reasons += find_changed_packages(context.target)
     for reason in reasons:
         logger.error(f"{host.print_prefix}refused: {reason}")
     if reasons:

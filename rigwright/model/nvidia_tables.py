@@ -241,6 +241,12 @@ class DriverSupply:
     """Whether hosts get it from a bundle, and ask no archive for it."""
 
 
+def bundled_debs(driver_supply: DriverSupply, system: str) -> tuple[Artefact, ...]:
+    """The driver's packages that a bundle has for a system: those of NVIDIA's archive."""
+    rows = driver_supply.packages.get(system, ()) if system in driver_supply.keys else ()
+    return tuple(row for row in rows if row.kind == "deb")
+
+
 @dataclass(frozen=True)
 class ToolkitSpec:
     """The CUDA toolkit that engines are compiled with: the operator's own, or the locked one."""

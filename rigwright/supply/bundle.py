@@ -19,14 +19,14 @@ from rigwright.host.supported_systems import KEYRING
 from rigwright.problems import FrozenModel, Invalid, Problem, translate_validation
 from rigwright.supply.apt_release import PACKAGES, ArchiveSuite, find_suite_faults
 from rigwright.supply.lock import Artefact, Lock, rows_digest
-from rigwright.supply.package_relations import FILE as RELATIONS
-from rigwright.supply.package_relations import LARGEST as RELATIONS_LARGEST
-from rigwright.supply.package_relations import Relations, parse_relations
 from rigwright.validated_types import Count, RelativePath, Sha256, System, Text
 
 INDEX = "bundle.json"
 DEBS = "debs"
 """The folder of locked Debian packages, with a folder a group of the lock."""
+RELATIONS = "Packages"
+"""The file of such a group with relations of its packages."""
+RELATIONS_LARGEST = 4 << 20  # bytes; a driver's 50 packages have 30 KB
 LOCKED = "locked"
 """The folder of their archive on a host, beside those of the distribution's."""
 ADVISORIES = "advisories"
@@ -166,8 +166,8 @@ class Bundle:
         """The files with the bytes of artefacts that are all in it."""
         return tuple(file for artefact in artefacts if (file := self.find(artefact)))
 
-    def read_relations(self, group: str) -> Relations:
-        """The relations of a group's packages.
+    def read_relations(self, group: str) -> str:
+        """The relations of a group's packages, of `render_relations`.
 
         Raises:
             ValueError: the bundle has none, or the file is not the listed one.
@@ -182,10 +182,7 @@ class Bundle:
             raise ValueError(f"{self.folder / path}: {error.strerror}") from None
         if hashlib.sha256(content).hexdigest() != row.sha256:
             raise ValueError(f"{self.folder / path} is not the listed file")
-        try:
-            return parse_relations(content.decode("ascii"))
-        except ValueError as error:
-            raise ValueError(f"{self.folder / path} {error}") from None
+        return content.decode("ascii", "replace")
 
     def folder_files(self, folder: str) -> tuple[LocalFile, ...]:
         """The files below a folder of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Collection, Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import gevent
@@ -21,12 +21,13 @@ from rigwright.nvidia.driver import driver_facts as driver_facts
 from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE, DriverFacts, describe_pending_reboot
 from rigwright.nvidia.driver.driver_files import COMPONENT, driver_release_values, store_folder
 from rigwright.nvidia.packages import driver_target
-from rigwright.nvidia.packages.bundled_driver import bundled_driver_packages, bundled_hashes, headers_with_driver
 from rigwright.nvidia.packages.driver_target import (
     DriverTarget,
+    bundled_hashes,
     describe_unloaded,
     find_missing_driver_parts,
     find_unheld_driver_packages,
+    headers_with_driver,
     is_complete_transaction,
     is_driver_changing,
     is_kernel_behind,
@@ -225,6 +226,8 @@ class _DriverRun(PackageRun):
         bundle = self.rig.bundle
         if bundle is None or facts.system not in bundle.systems:
             return BundledPackages()
+        from rigwright.nvidia.packages.bundled_driver import bundled_driver_packages
+
         try:
             return bundled_driver_packages(bundle, self.rig.driver_supply, facts.system)
         except ValueError:
@@ -277,25 +280,17 @@ def _install_driver(one: _DriverRun) -> bool:
         for line in missing if isinstance(missing, list) else ():
             logger.info(f"{one.host.print_prefix}{line}")
         found = _plan_installation(one, facts)
-        if found is None or (found.script and not one.run_package_job(INSTALL, found.script, found.files)):
+        if found is None or (found[0] and not one.run_package_job(INSTALL, *found)):
             return False
         facts = one.read_facts()
     _hold_and_record(one, facts)
     return _is_complete(one)
 
 
-@dataclass(frozen=True)
-class _Installation:
-    """The installing job."""
-
-    script: str = ""
-    """Empty where nothing is left for one."""
-    files: tuple[LocalFile, ...] = ()
-    """The bundle's files that it is sent."""
-
-
-def _plan_installation(one: _DriverRun, facts: DriverFacts) -> _Installation | None:
-    """The installing job; None after saying why there must be none."""
+def _plan_installation(one: _DriverRun, facts: DriverFacts) -> tuple[str, tuple[LocalFile, ...]] | None:
+    """The installing job's script, and the bundle's files that it is sent; the script is empty where nothing is left for
+    one. None after saying what speaks against it.
+    """
     wanted, seen, kept = one.wanted, driver_target.parse_driver_simulation([]), ""
     targets: tuple[str, ...] = ()
     bundled = one.bundled_packages(facts)
@@ -334,7 +329,7 @@ def _plan_installation(one: _DriverRun, facts: DriverFacts) -> _Installation | N
             kept, targets = there, (*headers, *(f"{name}-" for name in wanted.plan.removed))
     names = [package.name for package in seen.drivers]
     if not names and not find_missing_driver_parts(wanted, facts):
-        return _Installation()
+        return "", ()
     installed = facts.library.driver if facts.library else ""
     sent = bundled.with_files_of({name for name, *_ in seen.installed}) if seen.installed else BundledPackages()
     script = one.render_job_script(
@@ -356,7 +351,7 @@ def _plan_installation(one: _DriverRun, facts: DriverFacts) -> _Installation | N
         newest=facts.newest_kernel,
         modprobe=MODPROBE,
     )
-    return _Installation(script, sent.files)
+    return script, sent.files
 
 
 def _hold_and_record(one: _DriverRun, facts: DriverFacts) -> None:

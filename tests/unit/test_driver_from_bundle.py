@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.packages.bundled_driver import bundled_driver_packages, bundled_hashes
-from rigwright.nvidia.packages.driver_target import DriverSimulation, read_driver_simulation
+from rigwright.nvidia.packages.bundled_driver import bundled_driver_packages
+from rigwright.nvidia.packages.driver_target import DriverSimulation, bundled_hashes, read_driver_simulation
 from rigwright.supply.bundle import BundledPackages
 from tests import forged_bundles
 from tests.unit import short_programs

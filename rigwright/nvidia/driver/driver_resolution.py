@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rigwright.model.inventory_feature import RELEASE, Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
-from rigwright.model.nvidia_tables import DRIVER, PLACE, DriverSupply, DriverTables, load_driver_tables
-from rigwright.nvidia.packages.bundled_driver import bundled_debs
+from rigwright.model.nvidia_tables import DRIVER, PLACE, DriverSupply, DriverTables, bundled_debs, load_driver_tables
 from rigwright.problems import format_count, format_value
 
 

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
+from rigwright.model.deb_package_groups import parse_relations, render_apt_list
 from rigwright.model.inventory_schema import DriverEntry
-from rigwright.model.nvidia_tables import DRIVER, DriverSupply
+from rigwright.model.nvidia_tables import DRIVER, DriverSupply, bundled_debs
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal
 from rigwright.nvidia.driver.installed_driver import FLAVOURS
 from rigwright.nvidia.packages.driver_target import (
-    DriverSimulation,
-    DriverTarget,
+    HEADERS,
     find_missing_driver_parts,
-    packages_before_driver,
+    headers_with_driver,
     plan_driver_target,
 )
 from rigwright.nvidia.packages.locked_driver import expand_names, find_locked_driver
 from rigwright.supply.bundle import AGAIN, Bundle, BundledPackages
-from rigwright.supply.lock import Artefact
-from rigwright.supply.package_relations import render_apt_list
 
-HEADERS = "linux-headers-"
 KERNELS = {"debian": "amd64", "ubuntu": "generic"}
 """The flavour of a distribution's usual kernel, behind the last dash of its metapackages' names."""
-
-
-def bundled_debs(driver_supply: DriverSupply, system: str) -> tuple[Artefact, ...]:
-    """The driver's packages that a bundle has for a system: those of NVIDIA's archive."""
-    rows = driver_supply.packages.get(system, ()) if system in driver_supply.keys else ()
-    return tuple(row for row in rows if row.kind == "deb")
 
 
 def list_bundle_transactions(
@@ -70,25 +61,10 @@ def bundled_driver_packages(bundle: Bundle, driver_supply: DriverSupply, system:
     if len(files) < len(rows) or not packages.suites:
         raise ValueError(f"{bundle.folder} has no {DRIVER}{system}: {AGAIN}, with --system {system}")
     try:
-        listed = render_apt_list(rows, bundle.read_relations(f"{DRIVER}{system}"))
+        listed = render_apt_list(rows, parse_relations(bundle.read_relations(f"{DRIVER}{system}")))
     except ValueError as error:
-        raise ValueError(f"{error}: {AGAIN}") from None
+        raise ValueError(f"{bundle.folder}, {DRIVER}{system}: {error}: {AGAIN}") from None
     return packages.with_locked(files, listed)
-
-
-def headers_with_driver(one: DriverTarget, facts: DriverFacts) -> tuple[str, ...]:
-    """The missing kernel headers that its modules are built with, for the kernels that run now and next."""
-    target = one.version or (facts.library.driver if facts.library else "")
-    modules = dict(facts.kernel_modules)
-    kernels = (facts.kernel, facts.newest_kernel) if one.plan.dkms else ()
-    names = (*packages_before_driver(one, facts), *(f"{HEADERS}{one}" for one in kernels if modules.get(one) != target))
-    return tuple(name for name in dict.fromkeys(names) if name not in facts.headers)
-
-
-def bundled_hashes(driver_supply: DriverSupply, system: str, seen: DriverSimulation) -> list[tuple[str, str]]:
-    """(package, SHA-256) of each locked package that a transaction brings: no archive has signed its file."""
-    rows = {(row.name, row.version): row.sha256 for row in bundled_debs(driver_supply, system)}
-    return [(name, rows[name, version]) for name, _, version in seen.installed if (name, version) in rows]
 
 
 def is_driver_sent(driver_supply: DriverSupply, facts: DriverFacts, plan: DriverPlan) -> bool:
@@ -123,9 +99,9 @@ def require_bundled_driver(
     if plan.source != "nvidia":
         return DriverRefusal(
             (
-                f"a bundle has no driver of {facts.system}'s own archive, because its modules come with one kernel "
-                f'each: lock a driver of NVIDIA\'s ([inputs."{DRIVER}{facts.system}"], sources = ["nvidia:..."]), or set '
-                "driver.managed = False and install the driver yourself",
+                f"a bundle has no driver of {facts.system}'s own archive, because its modules come with one kernel: "
+                f'lock a driver of NVIDIA\'s ([inputs."{DRIVER}{facts.system}"]), or set driver.managed = False and '
+                "install the driver yourself",
             )
         )
     try:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rigwright.supply.package_relations import parse_relations, render_apt_list, render_relations
+from rigwright.model.deb_package_groups import parse_relations, render_apt_list, render_relations
 from tests.unit.samples import sample_deb
 
 ROW = sample_deb("libcuda1", "595.91.07-1")
