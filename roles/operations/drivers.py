@@ -288,8 +288,9 @@ def _install_driver(one: _DriverRun) -> bool:
 
 
 def _plan_installation(one: _DriverRun, facts: DriverFacts) -> tuple[str, tuple[LocalFile, ...]] | None:
-    """The installing job's script, and the bundle's files that it is sent; the script is empty where nothing is left for
-    one. None after saying what speaks against it.
+    """The installing job's script and the bundle's files that it is sent.
+
+    The script is empty where nothing is left for one. None after saying what speaks against it.
     """
     wanted, seen, kept = one.wanted, driver_target.parse_driver_simulation([]), ""
     targets: tuple[str, ...] = ()

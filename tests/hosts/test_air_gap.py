@@ -17,6 +17,7 @@ from cli.lock_resolver.distribution_packages import DistributionArchive
 from lab import tiny_model
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.nvidia.driver.driver_facts import release_key
+from tests.forged_bundles import rewrite_index
 from tests.hosts.containers_box import BUNDLE, DISKS, INPUT, TOOLKIT, ContainersBox
 from tests.hosts.driver_box import C3090, NEW, OLD, boot_driver_box, single_release_mark
 from tests.hosts.gateway_box import LAN
@@ -119,17 +120,29 @@ def assert_refused(box: AirGappedBox, message: str, *options: str) -> None:
     assert changed_files(box, "/root/before") == []
 
 
+def flip_byte(path: Path) -> bytes:
+    """Change the last byte of a file; what it was."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    return whole
+
+
 def test_a_blank_box_without_a_network_goes_from_a_signed_bundle_to_a_signed_verdict(bundled_box: AirGappedBox) -> None:
     box, bundle = bundled_box, bundled_box.folder / BUNDLE
+    signatures = [box.folder / "locks/rig.lock.sig", bundle / "bundle.json.sig"]
+    older = [path.read_bytes() for path in signatures]
+    box.sign()
     assert is_cut_off(box)
     box.run_rig("validate")
 
-    # a byte of the driver, and a file that is gone: the host is not touched
-    (deb,) = bundle.glob("debs/driver-debian-13/libcuda1_*.deb")
-    whole = deb.read_bytes()
-    deb.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert_refused(box, f"{deb} has SHA-256 ")
-    (other,) = bundle.glob("packages/debian-13/**/dkms_*.deb")
+    # a byte of the driver; the same with an index that is right about it; two files that are gone
+    (deb,), (other,) = bundle.glob("debs/driver-debian-13/libcuda1_*.deb"), bundle.glob("packages/**/dkms_*.deb")
+    index = (bundle / "bundle.json").read_bytes()
+    whole = flip_byte(deb)
+    assert_refused(box, f"refused: {deb} has SHA-256 ")
+    rewrite_index(bundle)
+    assert_refused(box, "the bundle is refused: ")
+    (bundle / "bundle.json").write_bytes(index)
     other.rename(other.with_suffix(".away"))
     deb.unlink()
     said = box.run_rig("validate", status=2)
@@ -138,15 +151,16 @@ def test_a_blank_box_without_a_network_goes_from_a_signed_bundle_to_a_signed_ver
     deb.write_bytes(whole)
     other.with_suffix(".away").rename(other)
 
+    box.interrupt("powered off", "==> installing the driver")
     run = run_deploy(box.inventory, "--yes", "--data", "reboot=true")
     assert run.status == 0, run.said
-    assert is_cut_off(box), "the network is back after the reboot"
+    assert is_cut_off(box), "the network is back after a reboot"
     assert (box.installed_driver, box.loaded_module) == (OLD[box.system],) * 2
     assert is_serving(box.host)
     asked = {"model": "tiny-rig", "messages": [{"role": "user", "content": "Are you there?"}]}
     told = requests.post(f"http://{box.host.address}:{LAN}/v1/chat/completions", json=asked, timeout=60)
     assert told.json()["choices"][0]["message"]["content"] == tiny_model.ANSWER
-    assert box.host.run("docker info -f '{{.ServerVersion}}'")
+    assert box.host.run("docker info -f '{{.ServerVersion}}' && podman info -f '{{.Host.OCIRuntime.Name}}'")
     assert box.spec_driver == OLD[box.system]
     box.assert_unchanged()
     assert box.host.run("ls /etc/apt/sources.list.d/rigwright* 2>/dev/null", check=False) == ""
@@ -159,3 +173,7 @@ def test_a_blank_box_without_a_network_goes_from_a_signed_bundle_to_a_signed_ver
     words = [sys.executable, "-m", "cli", "verify-verdict", "--signers", str(signers), "--complete", str(verdict)]
     done = subprocess.run(words, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stdout + done.stderr
+
+    for path, content in zip(signatures, older, strict=True):
+        path.write_bytes(content)
+    assert_refused(box, "and this host has accepted ")
