@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from pydantic import TypeAdapter, ValidationError
 
-from cli.lock_resolver.apt_archives import APT_TIMEOUTS, TARGET, IsolatedApt, run_program
+from cli.lock_resolver.apt_archives import APT_TIMEOUTS, HELPER, TARGET, IsolatedApt, run_program
 from cli.lock_resolver.downloads import DownloadUnavailable, FileContent
 from rigwright.host.supported_systems import CODENAMES, COMPONENTS, KEYRING
 from rigwright.supply.apt_release import APART, PACKAGES, SIGNED, ArchiveSuite, Release, parse_release
@@ -31,7 +31,6 @@ VERBATIM = {
     "Acquire::IndexTargets::deb::Packages::KeepCompressed": "true",
     "Acquire::IndexTargets::deb::Packages::KeepCompressedAs": "xz gz bz2 lzma zst lz4 .",
 }
-HELPER = "/usr/lib/apt/apt-helper"
 LOCKED = "copy:"
 """Begins the address of an archive of locked packages, which are in a bundle already."""
 
@@ -225,15 +224,16 @@ class DistributionArchive:
 
         def fetch_group(apt: IsolatedApt) -> PartialMirror:
             known: dict[str, list[str]] = {}
+            apt.unpack_lists()
             for one in wanted:
                 names = (*one.names, *(name for name in one.perhaps if apt.has_package(name)), *map(str, one.debs))
                 words = ("--yes", "--no-install-recommends", "install", *names)
                 there = {f"file:{path}" for path in one.debs}
-                rows = parse_addresses(apt.run_apt_get("--print-uris", *words))
+                rows = parse_addresses(apt.choose_packages("--print-uris", *words))
                 addresses = {row[0]: unquote(row[0].strip("'")) for row in rows}
                 there |= {address for address in addresses.values() if address.startswith(LOCKED)}
                 known.update({row[0]: row for row in rows if addresses[row[0]] not in there})
-                apt.run_apt_get("--download-only", *words)
+                apt.choose_packages("--download-only", *words)
             return build_mirror(apt, self.system, list(known.values()), folder)
 
         with tempfile.TemporaryDirectory() as temporary:
