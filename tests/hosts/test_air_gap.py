@@ -121,7 +121,7 @@ def assert_refused(box: AirGappedBox, message: str, *options: str) -> None:
 
 
 def flip_byte(path: Path) -> bytes:
-    """Change the last byte of a file; what it was."""
+    """Change the last byte of a file, and return its previous content."""
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     return whole
