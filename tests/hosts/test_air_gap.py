@@ -29,8 +29,8 @@ pytestmark = [pytest.mark.all_only, single_release_mark("debian-13")]
 
 HEADERS = re.compile(r"^Depends: linux-headers-(\S+) \(= (\S+)\)$", re.MULTILINE)
 CHANGES = "find / -xdev -newer {} -type f -not -path '/proc/*' -not -path '/sys/*' -not -path '/run/*'"
-# a login and a probe write there
-LOGS = ("/var/log/", "/var/lib/systemd/", "/root/.ansible", "/tmp/")
+# logins, the journal and a probe of apt write there
+LOGS = ("/var/log/", "/var/lib/systemd/", "/var/cache/apt/", "/tmp/")
 
 
 def newest_kernel(system: str) -> tuple[str, str]:
