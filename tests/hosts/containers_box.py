@@ -73,7 +73,8 @@ class ContainersBox(DriverBox):
         """
         self.write_container_tables()
         also: dict[str, Any] = {"containers": containers} if containers else {}
-        also |= {"bundle": BUNDLE} if bundle else {}
+        # a managed driver from a bundle takes a bundle of twice the size: it has tests of its own
+        also |= {"bundle": BUNDLE, "driver": {}} if bundle else {}
         self.declare({**also, "mirrors": self.mirrors})
         inputs = INPUT.format(version) + (DOCKER.format(self.system, own_docker) if own_docker else "")
         self.lock(driver or OLD[self.system], inputs)
