@@ -53,6 +53,7 @@ def test_a_host_whose_kernel_is_in_the_bundle_gets_the_driver_and_no_source(bund
     rig, facts = bundled_rig(bundle), host()
     plan = planned(rig, facts)
     assert isinstance(plan, DriverPlan)
+    assert plan.component == ""
     files = render_locked_settings(rig.roots, rig.cards, rig.driver, rig.driver_supply, rig.network, plan, facts)
     assert not [one.path for one in files if "sources.list.d" in one.path]
 

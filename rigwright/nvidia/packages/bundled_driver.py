@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rigwright.model.deb_package_groups import parse_relations, render_apt_list
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.nvidia_tables import DRIVER, DriverSupply, bundled_debs
@@ -117,4 +119,5 @@ def require_bundled_driver(
                 f"with: {AGAIN} and {named}{boot}",
             )
         )
-    return plan
+    # the bundle has that component's packages
+    return replace(plan, component="")
