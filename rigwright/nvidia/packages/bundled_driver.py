@@ -63,9 +63,13 @@ def bundled_driver_packages(bundle: Bundle, driver_supply: DriverSupply, system:
     if len(files) < len(rows) or not packages.suites:
         raise ValueError(f"{bundle.folder} has no {DRIVER}{system}: {AGAIN}, with --system {system}")
     try:
-        listed = render_apt_list(rows, parse_relations(bundle.read_relations(f"{DRIVER}{system}")))
+        text = bundle.read_relations(f"{DRIVER}{system}")
     except ValueError as error:
-        raise ValueError(f"{bundle.folder}, {DRIVER}{system}: {error}: {AGAIN}") from None
+        raise ValueError(f"{error}: {AGAIN}") from None
+    try:
+        listed = render_apt_list(rows, parse_relations(text))
+    except ValueError as error:
+        raise ValueError(f"the list of {DRIVER}{system} in {bundle.folder} {error}: {AGAIN}") from None
     return packages.with_locked(files, listed)
 
 
