@@ -8,7 +8,7 @@ import click
 
 from cli.exit_codes import NotAsDeclared
 from cli.inventory_loading import INVENTORY_ARGUMENT, SuggestingChoice
-from cli.option_types import OutputFolder
+from cli.option_types import KernelRelease, OutputFolder
 from rigwright.host.supported_systems import SYSTEMS
 from rigwright.problems import Invalid
 
@@ -21,6 +21,13 @@ from rigwright.problems import Invalid
     multiple=True,
     type=SuggestingChoice(SYSTEMS),
     help="System of the hosts, for their packages; repeatable.",
+)
+@click.option(
+    "--kernel",
+    "kernels",
+    multiple=True,
+    type=KernelRelease(),
+    help="Kernel of boxes with a managed driver, as `uname -r` prints it; repeatable.",
 )
 @click.option(
     "--output",
@@ -41,6 +48,7 @@ from rigwright.problems import Invalid
 def bundle(
     inventory: str,
     systems: tuple[str, ...],
+    kernels: tuple[str, ...],
     output: Path | None,
     from_dir: Path | None,
     advisories: tuple[Path, ...],
@@ -49,6 +57,7 @@ def bundle(
 
     Collects locked sources, wheels and weights, and each --system's packages with dependencies. A rig whose key
     `bundle` names the folder gets them over SSH. Existing files are kept if their hashes match.
+    A managed driver comes with headers of the archive's newest kernel and of each --kernel.
     Example: rigwright bundle rig.py --system debian-12
     """
     # pyinfra's gevent must be there before anything loads ssl
@@ -58,7 +67,7 @@ def bundle(
     if not systems:
         raise click.UsageError("name the hosts' system with --system, such as --system debian-12")
     try:
-        bundler = BundleBuilder(Path(inventory), output, from_dir, advisories)
+        bundler = BundleBuilder(Path(inventory), output, from_dir, advisories, tuple(dict.fromkeys(kernels)))
     except (Invalid, NothingToLock) as error:
         raise click.ClickException(str(error)) from None
     try:

@@ -16,8 +16,15 @@ from pathlib import Path
 import requests
 
 import roles
+from cli.bundled_drivers import BundledDriver
 from cli.lock_resolver import downloads
-from cli.lock_resolver.distribution_packages import PART, DistributionArchive, PackageTransaction, PartialMirror
+from cli.lock_resolver.distribution_packages import (
+    PART,
+    DistributionArchive,
+    LockedArchive,
+    PackageTransaction,
+    PartialMirror,
+)
 from cli.lock_resolver.downloads import DownloadUnavailable, FileContent, declared_origins
 from cli.lock_resolver.image_registry import ImageResolver
 from cli.lock_resolver.lock_run import NothingToLock, address_lookup, hub_endpoints, image_registries, load_rigs
@@ -28,11 +35,13 @@ from rigwright.containers.container_packages import distribution_packages, group
 from rigwright.file_lock import FileLockHeld, file_lock
 from rigwright.model.deb_package_groups import PackageGroup
 from rigwright.model.rig import locked_artefacts
+from rigwright.nvidia.packages.driver_target import HEADERS
 from rigwright.plan.host_probe import required_packages
 from rigwright.problems import Invalid, Problem, format_count
 from rigwright.supply.apt_release import PACKAGES, TIME, ArchiveSuite
 from rigwright.supply.bundle import (
     ADVISORIES,
+    DEBS,
     INDEX,
     BundleRow,
     format_digest,
@@ -53,7 +62,7 @@ FOLDERS = {
     "conda": "conda",
     "weight": "weights",
     "image": "images",
-    "deb": "debs",
+    "deb": DEBS,
     "plugin": "plugins",
     "advisories": ADVISORIES,
 }
@@ -65,7 +74,12 @@ class BundleBuilder:
     """Makes one bundle."""
 
     def __init__(
-        self, inventory: Path, output: Path | None, from_dir: Path | None, advisories: tuple[Path, ...] = ()
+        self,
+        inventory: Path,
+        output: Path | None,
+        from_dir: Path | None,
+        advisories: tuple[Path, ...] = (),
+        kernels: tuple[str, ...] = (),
     ) -> None:
         """Read what is needed.
 
@@ -78,9 +92,12 @@ class BundleBuilder:
             raise NothingToLock(f"{inventory}: no rigs: there is nothing to bundle")
         if faults := [fault for rig in self.rigs for fault in rig.signature_faults]:
             raise Invalid(faults)
+        if kernels and not any(rig.driver.managed for rig in self.rigs):
+            raise NothingToLock(f"{inventory}: no rig has a managed driver, so --kernel {kernels[0]} has no use")
         self.folder = output or self._declared_folder()
         self.from_dir = from_dir
         self.advisories = advisories
+        self.kernels = kernels
         self.session = downloads.open_session()
         self.index = PackageIndex(self.session, index_url())
         self.addresses = address_lookup(self.rigs)
@@ -126,7 +143,9 @@ class BundleBuilder:
         brought: dict[str, BundleRow] = {}  # by path: models may share files
         problems: list[Problem] = []
         counted: Counter[str] = Counter()
+        drivers = {system: BundledDriver(self.rigs, system, self.folder) for system in systems}
         debs = {row for system in systems for one in self._package_groups(system) for row in one.packages.values()}
+        debs |= {row for one in drivers.values() for row in one.rows}
         for artefact in [*self.locked_artefacts, *sorted(debs, key=lambda row: row.order)]:
             try:
                 row = self._add_artefact(artefact)
@@ -150,17 +169,20 @@ class BundleBuilder:
         mirrors = tuple(dict.fromkeys(url for rig in self.rigs for url in rig.network.mirrors.get("apt", ())))
         for system in systems:
             try:
-                found = self._add_packages(system, mirrors)
-            except DownloadUnavailable as error:
+                found, relations = self._add_packages(system, mirrors, drivers[system])
+            except (DownloadUnavailable, ValueError) as error:
                 problems.append(Problem(str(self.inventory), f"packages of {system}", str(error)))
                 continue
             place = f"{PACKAGES}/{system}"
             rows += [
                 BundleRow(path=f"{place}/{path}", sha256=one.sha256, size=one.size) for path, one in found.files.items()
             ]
+            rows += relations
             suites += found.suites
             staged += [self.folder / place / path for path in found.staged]
             counted[f"packages of {system}"] = len(found.files)
+        if not problems:
+            problems = self._find_missing_headers({row.path.rpartition("/")[2].partition("_")[0] for row in rows})
         if problems:
             raise Invalid(problems)
         made = datetime.now(timezone.utc).strftime(TIME)
@@ -172,6 +194,15 @@ class BundleBuilder:
         new.replace(self.folder / INDEX)
         self._remove_stale(earlier - {row.path for row in rows})
         self._print_summary(rows, counted, suites)
+
+    def _find_missing_headers(self, names: set[str]) -> list[Problem]:
+        """The named kernels of which no archive has headers."""
+        said = "no archive has its headers: name kernels as `uname -r` prints them on the boxes, and mirrors with them"
+        return [
+            Problem(str(self.inventory), f"--kernel {one}", said)
+            for one in self.kernels
+            if f"{HEADERS}{one}" not in names
+        ]
 
     def _package_groups(self, system: str) -> list[PackageGroup]:
         """The locked packages of other archives than the system's."""
@@ -267,7 +298,9 @@ class BundleBuilder:
             for url in found:
                 yield self.session, url, None
 
-    def _add_packages(self, system: str, mirrors: tuple[str, ...]) -> PartialMirror:
+    def _add_packages(
+        self, system: str, mirrors: tuple[str, ...], driver: BundledDriver
+    ) -> tuple[PartialMirror, list[BundleRow]]:
         with progress.task("bundle", f"packages of {system}"):
             wanted = [
                 PackageTransaction(
@@ -281,8 +314,13 @@ class BundleBuilder:
             for one in self._package_groups(system):
                 files = tuple(self.folder / self._artefact_path(row) for row in one.packages.values())
                 wanted += [PackageTransaction(debs=files)] if all(map(Path.exists, files)) else []
+            relations, locked = list[BundleRow](), list[LockedArchive]()
+            if driver.rows and all((self.folder / self._artefact_path(row)).exists() for row in driver.rows):
+                relations, locked = [driver.write_relations()], [driver.locked_archive()]
+                wanted += driver.transactions(self.kernels)
             of = [one for one in dict.fromkeys(wanted) if one != PackageTransaction()]
-            return DistributionArchive(system, mirrors).fetch_packages(of, self.folder / PACKAGES / system)
+            archive, place = DistributionArchive(system, mirrors), self.folder / PACKAGES / system
+            return archive.fetch_packages(of, place, driver.components, locked), relations
 
     def _remove_stale(self, paths: set[str]) -> None:
         """Remove files that only the earlier bundle had; other files next to it stay."""

@@ -1,4 +1,4 @@
-"""Types of options: output files, and numbers that are finite, bounded and in ASCII digits."""
+"""Types of options: output files, kernels, and numbers that are finite, bounded and in ASCII digits."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from rigwright.problems import format_value
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 DIGITS = re.compile(r"-?[0-9]{1,18}")
 DECIMAL = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?")
+
+RELEASE = re.compile(r"[a-z0-9][a-z0-9.+~-]{1,99}")
 
 
 class OutputFile(click.Path):
@@ -44,6 +46,18 @@ class OutputFolder(click.Path):
         if fault := describe_write_fault(Path(value) / "file", creates_folder=True):
             self.fail(f"{format_value(str(value))} cannot be written: {fault}", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class KernelRelease(click.ParamType[str]):
+    """A kernel's release, as `uname -r` prints it."""
+
+    name = "release"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse other words: apt reads more into some of them."""
+        if not RELEASE.fullmatch(str(value)):
+            self.fail(f"{format_value(str(value))} is no kernel release, such as 6.1.0-40-amd64", param, ctx)
+        return str(value)
 
 
 def describe_write_fault(place: Path, *, creates_folder: bool = False) -> str:

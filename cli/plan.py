@@ -28,6 +28,7 @@ from rigwright.nvidia.driver import driver_summary
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.driver.driver_plan import DriverPlan, DriverRefusal, plan_driver
 from rigwright.nvidia.driver.driver_summary import driver_plan_record
+from rigwright.nvidia.packages.bundled_driver import require_bundled_driver
 from rigwright.operate.instance_state import AssessedState
 from rigwright.plan import stages
 from rigwright.plan.plan_inputs import TargetState, build_target_state
@@ -89,6 +90,8 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     if box.rig.cards or managed:
         there = box.read_driver_facts()
         chosen = plan_driver(box.rig.cards, box.rig.driver, box.rig.driver_supply, box.rig.toolkit, there)
+        if managed and box.rig.bundle:
+            chosen = require_bundled_driver(box.rig.bundle, box.rig.driver_supply, there, chosen)
         driver = (box.rig.driver, box.rig.driver_supply, there, chosen)
         if managed and isinstance(chosen, DriverRefusal):
             refused += chosen.reasons

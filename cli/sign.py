@@ -17,7 +17,7 @@ from cli.option_types import WholeNumber
 from cli.tables import print_prose
 from rigwright import local_files
 from rigwright.local_files import write_atomically
-from rigwright.problems import Invalid
+from rigwright.problems import Invalid, Problem
 from rigwright.signing.dsse import parse_envelope
 from rigwright.signing.public_keys import PublicKey, parse_public_key
 from rigwright.signing.refusals import SignatureRefused
@@ -105,12 +105,13 @@ def _sign_inventory(inventory: str, key_file: Path | None, days: int) -> None:
             f'{inventory}: no rig has signers: add signers={{"NAME": {{"key": "ssh-ed25519 AAAA..."}}}} to hosts()'
         )
     subjects: dict[tuple[SignedKind, Path], tuple[tuple[str, str], ...]] = {}
+    unsigned: dict[Problem, None] = {}
     for rig in rigs:
         lock = (LOCK_SUBJECT, rig.lock.digest)
         subjects["lock", lock_signature_path(Path(rig.inventory))] = (lock,)
-        if rig.bundle_faults:
-            raise Invalid(rig.bundle_faults)
-        if rig.bundle:
+        # only a signed lock makes a bundle: its signature comes before there is one
+        unsigned |= dict.fromkeys(rig.bundle_faults)
+        if rig.bundle and not rig.bundle_faults:
             place = bundle_signature_path(rig.bundle.folder)
             subjects["bundle", place] = ((BUNDLE_SUBJECT, rig.bundle.index_sha256), lock)
     signed, serial = [], _next_serial(subjects)
@@ -122,6 +123,10 @@ def _sign_inventory(inventory: str, key_file: Path | None, days: int) -> None:
             signed.append((path, content, statement))
     for path, content, statement in signed:
         _write_signature(path, content, statement)
+    if unsigned:
+        print_prose("no signature of a bundle that does not fit the lock; make it, and sign again:")
+        for problem in unsigned:
+            print_prose(str(problem))
 
 
 def _make_statement(

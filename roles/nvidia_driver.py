@@ -46,13 +46,14 @@ class DriverSelection:
 def choose_driver(rig: Rig, upgrading: bool) -> DriverSelection:
     """The target state of a managed driver on the host of the running deploy."""
     facts = read_driver_facts(rig) if rig.driver.managed else None
-    return (
-        DriverSelection(
-            facts, plan_driver(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, facts, upgrading=upgrading)
-        )
-        if facts
-        else DriverSelection()
-    )
+    if facts is None:
+        return DriverSelection()
+    plan = plan_driver(rig.cards, rig.driver, rig.driver_supply, rig.toolkit, facts, upgrading=upgrading)
+    if rig.bundle:
+        from rigwright.nvidia.packages.bundled_driver import require_bundled_driver
+
+        plan = require_bundled_driver(rig.bundle, rig.driver_supply, facts, plan, upgrading=upgrading)
+    return DriverSelection(facts, plan)
 
 
 def packages_for_driver(driver: DriverSelection) -> tuple[DriverFacts, DriverPlan] | None:

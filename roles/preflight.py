@@ -86,6 +86,10 @@ def _accept_host(context: DeployContext, driver: DriverSelection, containers: Co
     elif containers.plan:
         for note in containers.plan.notes:
             logger.warning(f"{host.print_prefix}{note}")
+    if rig.bundle:
+        from roles.bundle_files import find_changed_packages
+
+        reasons += find_changed_packages(context.target)
     for reason in reasons:
         logger.error(f"{host.print_prefix}refused: {reason}")
     if reasons:

@@ -26,6 +26,8 @@ from roles.progress import progress
 
 # How apt-get 2 and 3 begin a line that says what is wrong; of a signature they only warn.
 REASONS = ("E: ", "Error: ", "W: GPG error", "W: OpenPGP", "Warning: OpenPGP")
+HELPER = "/usr/lib/apt/apt-helper"
+COMPRESSED = (".xz", ".gz", ".bz2", ".lzma", ".zst", ".lz4")
 # A line of `apt-get indextargets`: an address and three further fields
 TARGET = re.compile(r"[a-z][a-z0-9+-]*:/\S* \S+ \S+ \S.*")
 
@@ -70,6 +72,8 @@ class IsolatedApt:
             "Dir::Etc::PreferencesParts": work / "parts",
         }
         self.options = [word for name, value in (set_ | settings).items() for word in ("-o", f"{name}={value}")]
+        self.resolving: list[str] = []
+        """The options by which it reads lists without compression."""
         self.run_apt_get("update")
 
     def run_apt_get(self, *arguments: str) -> str:
@@ -80,13 +84,39 @@ class IsolatedApt:
         """
         return run_program(["apt-get", "-qq", *self.options, *arguments])
 
+    def unpack_lists(self) -> None:
+        """Copy its lists without compression, and read those from now on to choose packages.
+
+        apt unpacks a compressed list from its beginning for each package that it reads in it.
+
+        Raises:
+            DownloadUnavailable: a list cannot be unpacked.
+        """
+        plain = self.work / "plain"
+        (plain / "partial").mkdir(parents=True)
+        for path in (self.work / "lists").iterdir():
+            if path.suffix in COMPRESSED:
+                (plain / path.stem).write_text(run_program([HELPER, "cat-file", str(path)]), newline="")
+            elif path.is_file():
+                (plain / path.name).hardlink_to(path)
+        unpacked = {"Dir::State::Lists": plain, "Acquire::IndexTargets::deb::Packages::KeepCompressed": "false"}
+        self.resolving = [word for name, value in unpacked.items() for word in ("-o", f"{name}={value}")]
+
+    def choose_packages(self, *arguments: str) -> str:
+        """Run apt-get over the packages of its sources.
+
+        Raises:
+            DownloadUnavailable: it failed.
+        """
+        return self.run_apt_get(*self.resolving, *arguments)
+
     def has_package(self, name: str) -> bool:
         """Whether its sources have a package.
 
         Raises:
             DownloadUnavailable: it cannot be asked.
         """
-        return name in run_program(["apt-cache", *self.options, "pkgnames", name]).splitlines()
+        return name in run_program(["apt-cache", *self.options, *self.resolving, "pkgnames", name]).splitlines()
 
     def read_package_lists(self) -> str:
         """All packages of its sources, as their archives describe them; apt has verified that they do."""

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from pydantic import TypeAdapter, ValidationError
 
-from cli.lock_resolver.apt_archives import APT_TIMEOUTS, TARGET, IsolatedApt, run_program
+from cli.lock_resolver.apt_archives import APT_TIMEOUTS, HELPER, TARGET, IsolatedApt, run_program
 from cli.lock_resolver.downloads import DownloadUnavailable, FileContent
 from rigwright.host.supported_systems import CODENAMES, COMPONENTS, KEYRING
 from rigwright.supply.apt_release import APART, PACKAGES, SIGNED, ArchiveSuite, Release, parse_release
@@ -31,7 +31,8 @@ VERBATIM = {
     "Acquire::IndexTargets::deb::Packages::KeepCompressed": "true",
     "Acquire::IndexTargets::deb::Packages::KeepCompressedAs": "xz gz bz2 lzma zst lz4 .",
 }
-HELPER = "/usr/lib/apt/apt-helper"
+LOCKED = "copy:"
+"""Begins the address of an archive of locked packages, which are in a bundle already."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,9 @@ def build_mirror(apt: IsolatedApt, system: str, addresses: list[list[str]], fold
 def _collect_lists(apt: IsolatedApt) -> list[_PackageList]:
     wanted = "$(REPO_URI) $(RELEASE) $(METAKEY) $(FILENAME)"
     listed = apt.run_apt_get("indextargets", "--format", wanted, "Created-By: Packages")
-    rows = [line.split(" ", 3) for line in listed.splitlines() if TARGET.fullmatch(line)]
+    rows = [
+        line.split(" ", 3) for line in listed.splitlines() if TARGET.fullmatch(line) and not line.startswith(LOCKED)
+    ]
     found = [_PackageList(base, suite.rstrip("/"), name, Path(file)) for base, suite, name, file in rows]
     return [one for one in found if one.file.exists()]  # apt keeps no empty ones
 
@@ -170,6 +173,23 @@ class PackageTransaction:
     """Others, of another archive: their files are there."""
 
 
+@dataclass(frozen=True)
+class LockedArchive:
+    """Locked packages of another archive, whose files are there."""
+
+    files: tuple[Path, ...]
+    listed: str
+    """Their list, as an archive has it."""
+
+    def add_source(self, folder: Path) -> str:
+        """Make an archive of them in a new folder, and give the line of a sources.list."""
+        folder.mkdir()
+        for path in self.files:
+            (folder / path.name).symlink_to(path.absolute())
+        (folder / "Packages").write_text(self.listed)
+        return f"deb [trusted=yes] {LOCKED}{folder} /"
+
+
 class DistributionArchive:
     """One system's packages."""
 
@@ -180,10 +200,22 @@ class DistributionArchive:
         self.mirrors = mirrors
         self.keyring = Path(KEYRING.format(self.distribution))
 
-    def fetch_packages(self, wanted: Sequence[PackageTransaction], folder: Path) -> PartialMirror:
+    def fetch_packages(
+        self,
+        wanted: Sequence[PackageTransaction],
+        folder: Path,
+        components: Sequence[str] = (),
+        locked: Sequence[LockedArchive] = (),
+    ) -> PartialMirror:
         """Put packages and all that they need into a folder, as if nothing was installed, with what is signed of them.
 
         A package that one transaction needs may have no place in another. The places are tried in order.
+
+        Args:
+            wanted: The packages.
+            folder: Where they go: a folder an archive.
+            components: Further components of the archive.
+            locked: Archives of packages that the folder of locked packages has: transactions may name those, too.
 
         Raises:
             DownloadUnavailable: there is no apt here, no key or no archive of this distribution, one that has expired,
@@ -192,16 +224,22 @@ class DistributionArchive:
 
         def fetch_group(apt: IsolatedApt) -> PartialMirror:
             known: dict[str, list[str]] = {}
+            apt.unpack_lists()
             for one in wanted:
                 names = (*one.names, *(name for name in one.perhaps if apt.has_package(name)), *map(str, one.debs))
                 words = ("--yes", "--no-install-recommends", "install", *names)
                 there = {f"file:{path}" for path in one.debs}
-                rows = parse_addresses(apt.run_apt_get("--print-uris", *words))
-                known.update({row[0]: row for row in rows if unquote(row[0].strip("'")) not in there})
-                apt.run_apt_get("--download-only", *words)
+                rows = parse_addresses(apt.choose_packages("--print-uris", *words))
+                addresses = {row[0]: unquote(row[0].strip("'")) for row in rows}
+                there |= {address for address in addresses.values() if address.startswith(LOCKED)}
+                known.update({row[0]: row for row in rows if addresses[row[0]] not in there})
+                apt.choose_packages("--download-only", *words)
             return build_mirror(apt, self.system, list(known.values()), folder)
 
-        return self._try_sources(COMPONENTS[self.distribution], fetch_group, **APT_TIMEOUTS, **VERBATIM)
+        with tempfile.TemporaryDirectory() as temporary:
+            sources = [one.add_source(Path(temporary, str(number))) for number, one in enumerate(locked)]
+            named = " ".join([COMPONENTS[self.distribution], *components])
+            return self._try_sources(named, fetch_group, sources, **APT_TIMEOUTS, **VERBATIM)
 
     def list_component(self, component: str) -> str:
         """All packages of one part of the archive, as the first place that has it describes them.
@@ -211,7 +249,9 @@ class DistributionArchive:
         """
         return self._try_sources(component, IsolatedApt.read_package_lists)
 
-    def _try_sources(self, components: str, act: Callable[[IsolatedApt], T], **settings: str) -> T:
+    def _try_sources(
+        self, components: str, act: Callable[[IsolatedApt], T], more: Sequence[str] = (), **settings: str
+    ) -> T:
         """The result of the first place at which apt succeeds."""
         if not self.keyring.exists():
             package = {"debian": "debian-archive-keyring", "ubuntu": "ubuntu-keyring"}[self.distribution]
@@ -220,7 +260,7 @@ class DistributionArchive:
         for sources in self._apt_sources(components):
             with tempfile.TemporaryDirectory() as temporary:
                 try:
-                    return act(IsolatedApt(Path(temporary), sources, **settings))
+                    return act(IsolatedApt(Path(temporary), [*sources, *more], **settings))
                 except DownloadUnavailable as error:
                     failed.append(str(error))
         raise DownloadUnavailable("; ".join(failed))

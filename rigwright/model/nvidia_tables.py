@@ -237,6 +237,14 @@ class DriverSupply:
     """System -> the driver that is locked for it: its packages and its archive's key; only of a managed one."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """System -> that archive's key, armoured, where the driver is NVIDIA's own."""
+    bundled: bool = False
+    """Whether hosts get it from a bundle, and ask no archive for it."""
+
+
+def bundled_debs(driver_supply: DriverSupply, system: str) -> tuple[Artefact, ...]:
+    """The driver's packages that a bundle has for a system: those of NVIDIA's archive."""
+    rows = driver_supply.packages.get(system, ()) if system in driver_supply.keys else ()
+    return tuple(row for row in rows if row.kind == "deb")
 
 
 @dataclass(frozen=True)

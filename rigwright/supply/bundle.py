@@ -8,7 +8,7 @@ import json
 import re
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,13 @@ from rigwright.supply.lock import Artefact, Lock, rows_digest
 from rigwright.validated_types import Count, RelativePath, Sha256, System, Text
 
 INDEX = "bundle.json"
+DEBS = "debs"
+"""The folder of locked Debian packages, with a folder a group of the lock."""
+RELATIONS = "Packages"
+"""The file of such a group with relations of its packages."""
+RELATIONS_LARGEST = 4 << 20  # bytes; a driver's 50 packages have 30 KB
+LOCKED = "locked"
+"""The folder of their archive on a host, beside those of the distribution's."""
 ADVISORIES = "advisories"
 """The folder of files of advisories (`rigwright show advisories --db`), which no host is sent."""
 SCHEMA = 2
@@ -111,6 +118,8 @@ class BundledPackages:
     suites: tuple[ArchiveSuite, ...] = ()
     keyring: str = ""
     """The host's own, by which it verifies them."""
+    locked: str = ""
+    """The list of one more archive, whose packages the lock proves; empty without it."""
 
     @property
     def versions(self) -> dict[str, str]:
@@ -124,6 +133,17 @@ class BundledPackages:
         """
         wanted = {name for name, path in self.places if not (found := match_deb(path)) or found[1] in names}
         return replace(self, files=tuple(file for file in self.files if file.name in wanted))
+
+    def with_locked(self, files: Sequence[LocalFile], listed: str) -> BundledPackages:
+        """The same with an archive of locked packages.
+
+        Args:
+            files: Their files, with the lock's hashes.
+            listed: Their list, of `render_apt_list`.
+        """
+        by_hash = tuple(replace(file, name=file.sha256) for file in files)
+        places = tuple((file.sha256, f"{LOCKED}/{file.name}") for file in files)
+        return replace(self, files=(*self.files, *by_hash), places=(*self.places, *places), locked=listed)
 
 
 @dataclass(frozen=True)
@@ -145,6 +165,24 @@ class Bundle:
     def files(self, artefacts: Iterable[Artefact]) -> tuple[LocalFile, ...]:
         """The files with the bytes of artefacts that are all in it."""
         return tuple(file for artefact in artefacts if (file := self.find(artefact)))
+
+    def read_relations(self, group: str) -> str:
+        """The relations of a group's packages, of `render_relations`.
+
+        Raises:
+            ValueError: the bundle has none, or the file is not the listed one.
+        """
+        path = f"{DEBS}/{group}/{RELATIONS}"
+        row = next((row for row in self.rows if row.path == path), None)
+        if row is None or row.size > RELATIONS_LARGEST:
+            raise ValueError(f"{self.folder} has no list of the packages of {group}")
+        try:
+            content = (self.folder / path).read_bytes()
+        except OSError as error:
+            raise ValueError(f"{self.folder / path}: {error.strerror}") from None
+        if hashlib.sha256(content).hexdigest() != row.sha256:
+            raise ValueError(f"{self.folder / path} is not the listed file")
+        return content.decode("ascii", "replace")
 
     def folder_files(self, folder: str) -> tuple[LocalFile, ...]:
         """The files below a folder of it."""

@@ -23,9 +23,11 @@ from rigwright.nvidia.driver.driver_files import COMPONENT, driver_release_value
 from rigwright.nvidia.packages import driver_target
 from rigwright.nvidia.packages.driver_target import (
     DriverTarget,
+    bundled_hashes,
     describe_unloaded,
     find_missing_driver_parts,
     find_unheld_driver_packages,
+    headers_with_driver,
     is_complete_transaction,
     is_driver_changing,
     is_kernel_behind,
@@ -34,7 +36,9 @@ from rigwright.nvidia.packages.driver_target import (
     required_holds,
 )
 from rigwright.render import render
-from roles.operations.packages import PackageRun
+from rigwright.supply.bundle import BundledPackages, LocalFile
+from roles.operations.jobs import sent_files_folder
+from roles.operations.packages import OTHER_BUNDLE, PackageRun
 from roles.operations.reconnecting_shell import HostLost, ReconnectingShell
 from roles.progress import progress
 
@@ -213,8 +217,26 @@ class _DriverRun(PackageRun):
         """The present state."""
         return driver_facts.parse(self.shell.run(driver_facts.render_probe(self.rig.roots, self.rig.toolkit)))
 
-    def render_job_script(self, template: str, unit: str, **values: object) -> str:
-        """One of the jobs' scripts."""
+    def bundled_packages(self, facts: DriverFacts) -> BundledPackages:
+        """The packages that the host is sent; none without a bundle for its system.
+
+        Raises:
+            ValueError: the bundle lacks one, and the host has not kept the driver's files.
+        """
+        bundle = self.rig.bundle
+        if bundle is None or facts.system not in bundle.systems:
+            return BundledPackages()
+        from rigwright.nvidia.packages.bundled_driver import bundled_driver_packages
+
+        try:
+            return bundled_driver_packages(bundle, self.rig.driver_supply, facts.system)
+        except ValueError:
+            if self.wanted.version in facts.kept:
+                return BundledPackages()
+            raise
+
+    def render_job_script(self, template: str, unit: str, packages: BundledPackages, **values: object) -> str:
+        """One of the jobs' scripts; with packages, of a bundle."""
         plan = self.wanted.plan
         return render(
             template,
@@ -225,7 +247,8 @@ class _DriverRun(PackageRun):
             component_file=COMPONENT,
             source_file=SOURCE,
             removed=plan.removed,
-            sent="",
+            packages=packages,
+            sent=sent_files_folder(self.jobs, unit) if packages.files else "",
             **values,
         )
 
@@ -256,36 +279,47 @@ def _install_driver(one: _DriverRun) -> bool:
     if missing := find_missing_driver_parts(one.wanted, facts) or one.wanted.newest:
         for line in missing if isinstance(missing, list) else ():
             logger.info(f"{one.host.print_prefix}{line}")
-        script = _render_installation(one, facts)
-        if script is None or (script and not one.run_package_job(INSTALL, script)):
+        found = _plan_installation(one, facts)
+        if found is None or (found[0] and not one.run_package_job(INSTALL, *found)):
             return False
         facts = one.read_facts()
     _hold_and_record(one, facts)
     return _is_complete(one)
 
 
-def _render_installation(one: _DriverRun, facts: DriverFacts) -> str | None:
-    """The installing job's script; empty where nothing is left for one, None after saying what speaks against it."""
+def _plan_installation(one: _DriverRun, facts: DriverFacts) -> tuple[str, tuple[LocalFile, ...]] | None:
+    """The installing job's script and the bundle's files that it is sent.
+
+    The script is empty where nothing is left for one. None after saying what speaks against it.
+    """
     wanted, seen, kept = one.wanted, driver_target.parse_driver_simulation([]), ""
     targets: tuple[str, ...] = ()
-    if needs_transaction(wanted, facts):
+    bundled = one.bundled_packages(facts)
+    # one transaction: a job has the files that it was sent
+    headers = headers_with_driver(wanted, facts) if bundled.files else ()
+    if needs_transaction(wanted, facts) or headers:
         there = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
-        targets = wanted.targets if is_driver_changing(wanted, facts) else ()
+        targets = headers + (wanted.targets if is_driver_changing(wanted, facts) else ())
         if wanted.newest and is_kernel_behind(wanted, facts):
             targets += (wanted.kernel,)
+        # apt says by lists alone what it would do
+        lists = bundled.with_files_of(())
         script = one.render_job_script(
             "nvidia_driver/look.sh.j2",
             LOOK,
-            first=packages_before_driver(wanted, facts),
+            lists,
+            first=() if bundled.files else packages_before_driver(wanted, facts),
             targets=targets,
             kept=there,
             names=wanted.packages,
             kernel=wanted.kernel,
         )
-        if not one.run_package_job(LOOK, script):
+        if not one.run_package_job(LOOK, script, lists.files):
             return None
         how, seen = driver_target.read_driver_simulation(one.shell.run(f"cat {shlex.quote(one.done_path(LOOK))}"))
         if reasons := driver_target.find_driver_transaction_problems(seen, wanted):
+            if seen.complaints and bundled.files:
+                reasons.append(OTHER_BUNDLE)
             for reason in reasons:
                 one.report_error(f"refused: {reason}")
             return None
@@ -293,18 +327,22 @@ def _render_installation(one: _DriverRun, facts: DriverFacts) -> str | None:
             targets += (wanted.kernel,)
         if how == "kept":
             logger.warning(f"{one.host.print_prefix}the archive has dropped {wanted.version}: using stored files")
-            kept, targets = there, tuple(f"{name}-" for name in wanted.plan.removed)
+            kept, targets = there, (*headers, *(f"{name}-" for name in wanted.plan.removed))
     names = [package.name for package in seen.drivers]
     if not names and not find_missing_driver_parts(wanted, facts):
-        return ""
+        return "", ()
     installed = facts.library.driver if facts.library else ""
-    return one.render_job_script(
+    sent = bundled.with_files_of({name for name, *_ in seen.installed}) if seen.installed else BundledPackages()
+    script = one.render_job_script(
         "nvidia_driver/install.sh.j2",
         INSTALL,
+        sent,
         folder=one.store,
         targets=targets,
         kept=kept,
-        hashes=[(name, wanted.hashes[name]) for name in names if name in wanted.hashes],
+        hashes=bundled_hashes(one.rig.driver_supply, facts.system, seen)
+        if sent.files
+        else [(name, wanted.hashes[name]) for name in names if name in wanted.hashes],
         names=names,
         whole=is_complete_transaction(wanted, facts, names),
         version=wanted.version or next((package.driver for package in seen.drivers), installed),
@@ -314,6 +352,7 @@ def _render_installation(one: _DriverRun, facts: DriverFacts) -> str | None:
         newest=facts.newest_kernel,
         modprobe=MODPROBE,
     )
+    return script, sent.files
 
 
 def _hold_and_record(one: _DriverRun, facts: DriverFacts) -> None:

@@ -81,6 +81,7 @@ def install_distribution_packages(
     yield from ensure_job._inner(unit=unit, script=script, test=installed, folder=folder, files=bundled.files)
 
 
+OTHER_BUNDLE = "the bundle does not fit this host: if it is older than the host's packages, make it again"
 WRITE = 'mkdir -p "$1" && cat > "$1/$2.new" && sync -d "$1/$2.new" && mv "$1/$2.new" "$1/$2"'
 
 
@@ -210,7 +211,7 @@ def _install_packages(one: PackageRun, wanted: PackageTarget, kept: bool) -> boo
     )
     if reasons := find_transaction_problems(seen, group, wanted.removed):
         if seen.complaints and wanted.files:
-            reasons.append("the bundle does not fit this host: if it is older than the host's packages, make it again")
+            reasons.append(OTHER_BUNDLE)
         return one.report_error(*(f"refused: {reason}" for reason in reasons))
     if how == "kept":
         if not wanted.files:

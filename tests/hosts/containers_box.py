@@ -71,6 +71,18 @@ class ContainersBox(DriverBox):
             bundle: Whether the rig gets what it lacks from a bundle, which is made.
             containers: Keys of the inventory.
         """
+        self.write_container_tables()
+        also: dict[str, Any] = {"containers": containers} if containers else {}
+        # a managed driver from a bundle takes a bundle of twice the size: it has tests of its own
+        also |= {"bundle": BUNDLE, "driver": {}} if bundle else {}
+        self.declare({**also, "mirrors": self.mirrors})
+        inputs = INPUT.format(version) + (DOCKER.format(self.system, own_docker) if own_docker else "")
+        self.lock(driver or OLD[self.system], inputs)
+        if bundle:
+            self.run_rig("bundle", "--system", self.system)
+
+    def write_container_tables(self) -> None:
+        """Write tables that know the stand-ins' key."""
         known = archive_tables.load_container_tables(archive_tables.SHIPPED.parents[2])
         own = self.folder / archive_tables.PLACE
         own.parent.mkdir(parents=True, exist_ok=True)
@@ -78,17 +90,13 @@ class ContainersBox(DriverBox):
         for one in known.archives.values():
             text = text.replace(one.fingerprint, self.key.fingerprint)
         own.write_text(text)
-        url = self.lab.shelf_url
-        mirrors = {"nvidia": [f"{url}/nvidia"], "container-toolkit": [f"{url}/{container_packages.TOOLKIT}"]}
-        mirrors["docker"] = [f"{url}/{container_packages.DOCKER}"]
-        also: dict[str, Any] = {"containers": containers} if containers else {}
-        # a bundle has no driver: the one that runs is the operator's then
-        also |= {"bundle": BUNDLE, "driver": {}} if bundle else {}
-        self.declare({**also, "mirrors": mirrors})
-        inputs = INPUT.format(version) + (DOCKER.format(self.system, own_docker) if own_docker else "")
-        self.lock(driver or OLD[self.system], inputs)
-        if bundle:
-            self.run_rig("bundle", "--system", self.system)
+
+    @property
+    def mirrors(self) -> dict[str, list[str]]:
+        """The addresses of the stand-ins."""
+        folders = {"nvidia": "nvidia", "container-toolkit": container_packages.TOOLKIT}
+        folders["docker"] = container_packages.DOCKER
+        return {name: [f"{self.lab.shelf_url}/{folder}"] for name, folder in folders.items()}
 
     @property
     def toolkit_versions(self) -> set[str]:

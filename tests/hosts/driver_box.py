@@ -45,10 +45,13 @@ def boot_driver_box(
     *layers: str,
     cards: tuple[str, ...] = (C3090, C3090),
     disks: tuple[str, ...] = (),
+    kernels: tuple[str, ...] = (),
+    image_version: str = "",
 ) -> DriverBox:
     """A host with kernels and cards. Its name is always the same, and with it the cards' numbers: one at a time."""
     folder.mkdir(parents=True)
-    (host,) = lab.up([prepare_kernel_host("driven", release, KERNELS[release], cards, layers, disks)])
+    spec = prepare_kernel_host("driven", release, kernels or KERNELS[release], cards, layers, disks, image_version)
+    (host,) = lab.up([spec])
     return DriverBox(lab, host, folder, key)
 
 

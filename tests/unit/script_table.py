@@ -34,7 +34,7 @@ from rigwright.serving.serving_state import render_state_query
 from rigwright.serving.standby import StandbyInstance, render_memory_query, render_standby_drain
 from rigwright.serving.takeover import ExistingContainer, ExistingService, ExistingServiceFacts, Takeover
 from rigwright.supply.apt_release import ArchiveSuite
-from rigwright.supply.bundle import Bundle, BundleRow
+from rigwright.supply.bundle import Bundle, BundledPackages, BundleRow, LocalFile
 from rigwright.weights import weight_server
 from rigwright.weights.verification import (
     recorded_file,
@@ -94,6 +94,13 @@ ROWS = (
     BundleRow(path="packages/debian-12/0/pool/main/c/curl/curl_8.deb", sha256="c" * 64, size=5),
 )
 BUNDLED = sample_rig(bundle=Bundle(Path("/home/ops/bundle"), ("debian-12",), ROWS, (SUITE,)))
+SENT_DRIVER = f"{STATE}/jobs/rw-job-driver/files"
+DRIVER_PACKAGES = BundledPackages(
+    suites=(SUITE,), keyring="/usr/share/keyrings/debian-archive-keyring.gpg"
+).with_locked(
+    [LocalFile(Path("/home/ops/bundle/libcuda1.deb"), "libcuda1_595.91.07-1_amd64.deb", "e" * 64, 9)],
+    "Package: libcuda1\nVersion: 595.91.07-1\nDepends: libc6 (>= 2.36)\n",
+)
 
 
 CONTAINER = ExistingContainer("podman", "0" * 64, "vllm", "running", "always", removed=False, unit="")
@@ -282,6 +289,10 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "look through mirrors": lambda: driver_script(
         "look", WIDE, component="", first=(), kept="", kernel="linux-image-generic"
     ),
+    "look for a driver in a bundle": lambda: driver_script(
+        "look", sent=SENT_DRIVER, packages=DRIVER_PACKAGES, first=()
+    ),
+    "install a driver from a bundle": lambda: driver_script("install", sent=SENT_DRIVER, packages=DRIVER_PACKAGES),
     "install a driver": lambda: driver_script("install"),
     "build modules alone": lambda: driver_script("install", targets=(), names=(), hashes=[], fresh=()),
     "install kept files": lambda: driver_script("install", kept="/var/lib/rigwright/driver/1", targets=("old-",)),

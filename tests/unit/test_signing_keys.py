@@ -78,6 +78,22 @@ def test_bundles_are_made_from_signed_locks_only(signed: SignedFolder) -> None:
     assert (done.exit_code, "the lock is refused: it expired at" in done.output) == (2, True)
 
 
+def test_a_lock_is_signed_before_there_is_a_bundle(signed: SignedFolder) -> None:
+    for path in (signed.lock_signature, signed.bundle_signature):
+        path.unlink(missing_ok=True)
+    index = signed.bundle / "bundle.json"
+    index.rename(signed.bundle / "away")
+    said = signed.sign()
+    assert "make it, and sign again:" in said
+    assert "No such file or directory" in said
+    assert (signed.lock_signature.exists(), signed.bundle_signature.exists()) == (True, False)
+    assert signed.lock_problems() == []
+    (signed.bundle / "away").rename(index)
+    assert ["bundle" in line for line in signed.faults()] == [True]
+    assert "make it" not in signed.sign()
+    assert signed.faults() == []
+
+
 def test_a_lock_is_made_whatever_its_signature_is(signed: SignedFolder) -> None:
     signed.lock_signature.unlink()
     with load_for("lock"):

@@ -89,7 +89,8 @@ def render_locked_settings(
     kept = find_locked_driver(driver_supply, facts.system)
     # an archive that the operator has named already must not be named twice, with another key
     elsewhere = any(file != SOURCE for _, file in facts.nvidia_sources)
-    key = kept.key if kept and plan.source == "nvidia" and not elsewhere else ""
+    asked = plan.source == "nvidia" and not elsewhere and not driver_supply.bundled
+    key = kept.key if kept and asked else ""
     return render_driver_settings(
         roots,
         cards,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rigwright.model.inventory_feature import RELEASE, Feature, Fields, RigDraft
 from rigwright.model.lock_coverage import describe_uncovered
-from rigwright.model.nvidia_tables import DRIVER, PLACE, DriverSupply, DriverTables, load_driver_tables
+from rigwright.model.nvidia_tables import DRIVER, PLACE, DriverSupply, DriverTables, bundled_debs, load_driver_tables
 from rigwright.problems import format_count, format_value
 
 
@@ -21,7 +21,9 @@ def _resolve_driver(draft: RigDraft) -> Fields:
         tables,
         {group.removeprefix(DRIVER): lock.groups.get(group, ()) for group in groups},
         {group.removeprefix(DRIVER): lock.keys[group] for group in groups if group in lock.keys},
+        bundled=draft.entry.bundle is not None,
     )
+    draft.release_artefacts.append(lambda system: bundled_debs(supply, system))
     return {"driver": driver, "driver_supply": supply}
 
 
@@ -50,8 +52,6 @@ def _refuse_driver(draft: RigDraft, known: DriverTables) -> None:
             f"{driver.branch} is refused: must be a branch in {PLACE.name}: {allowed}; "
             f"{PLACE} next to the inventory replaces the list",
         )
-    if driver.managed and entry.bundle is not None:
-        refuse("driver.managed", "a bundle contains no driver: omit bundle, or install the driver yourself")
     for key, listed in (("pcie_link_width", driver.pcie_link_width), ("power_w", driver.power_w)):
         if isinstance(listed, tuple) and listed and len(listed) != present:
             refuse(

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from rigwright import apt_transactions
-from rigwright.model.nvidia_tables import driver_version_of
+from rigwright.model.nvidia_tables import DriverSupply, bundled_debs, driver_version_of
 from rigwright.nvidia.driver.driver_facts import (
     OF_A_DRIVER,
     DriverFacts,
@@ -23,6 +23,7 @@ from rigwright.nvidia.packages.locked_driver import LockedDriver
 
 # Modules that are made for each kernel have the kernel's version before the driver's.
 PREBUILT = re.compile(r"linux-modules-nvidia-.*")
+HEADERS = "linux-headers-"
 FOR_A_KERNEL = re.compile(r"linux-modules-nvidia-.*-([0-9]+\.[0-9]+\.[0-9]+-.*)")
 
 
@@ -213,6 +214,15 @@ def packages_before_driver(one: DriverTarget, facts: DriverFacts) -> list[str]:
     return [name for name in one.plan.before if name not in facts.headers]
 
 
+def headers_with_driver(one: DriverTarget, facts: DriverFacts) -> tuple[str, ...]:
+    """The missing kernel headers that its modules are built with, for the kernels that run now and next."""
+    target = one.version or (facts.library.driver if facts.library else "")
+    modules = dict(facts.kernel_modules)
+    kernels = (facts.kernel, facts.newest_kernel) if one.plan.dkms else ()
+    names = (*packages_before_driver(one, facts), *(f"{HEADERS}{one}" for one in kernels if modules.get(one) != target))
+    return tuple(name for name in dict.fromkeys(names) if name not in facts.headers)
+
+
 def is_complete_transaction(one: DriverTarget, facts: DriverFacts, coming: Iterable[str]) -> bool:
     """Whether the packages that come are all that the driver then has: the files of a part are no way back to it."""
     return {package.name for package in _versioned_packages(facts)} <= {*coming, *one.plan.removed}
@@ -298,6 +308,12 @@ def read_driver_simulation(output: Iterable[str]) -> tuple[str, DriverSimulation
 def parse_driver_simulation(lines: Iterable[str], offered: Iterable[tuple[str, str]] = ()) -> DriverSimulation:
     """As `rigwright.apt_transactions.parse_simulation`."""
     return apt_transactions.parse_simulation(lines, DriverSimulation, offered)
+
+
+def bundled_hashes(driver_supply: DriverSupply, system: str, seen: DriverSimulation) -> list[tuple[str, str]]:
+    """(package, SHA-256) of each locked package that a transaction brings: no archive has signed its file."""
+    rows = {(row.name, row.version): row.sha256 for row in bundled_debs(driver_supply, system)}
+    return [(name, rows[name, version]) for name, _, version in seen.installed if (name, version) in rows]
 
 
 def find_driver_transaction_problems(seen: DriverSimulation, one: DriverTarget) -> list[str]:

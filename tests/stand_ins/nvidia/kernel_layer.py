@@ -62,6 +62,7 @@ def prepare_kernel_host(
     cards: tuple[str, ...],
     layers: tuple[str, ...] = (),
     disks: tuple[str, ...] = (),
+    image_version: str = "",
 ) -> HostSpec:
     """Describe a host that boots one of these kernels, with its modules, and has cards; the layer is built if missing.
 
@@ -72,27 +73,30 @@ def prepare_kernel_host(
         cards: `vendor:device` of each card.
         layers: As HostSpec has them; they lie over that of the kernels.
         disks: As HostSpec has them.
+        image_version: As of `kernel_packages`.
 
     Raises:
         UnsupportedMachine: this machine cannot run a lab, or a package cannot be installed.
     """
     machine_requirements.require_lab()
-    layer = build_layer(release, kernels)
+    layer = build_layer(release, kernels, image_version)
     return HostSpec(name, release, (*layers, layer), cards, files=render_card_files(name, cards), disks=disks)
 
 
-def build_layer(release: str, releases: Sequence[str]) -> str:
+def build_layer(release: str, releases: Sequence[str], image_version: str = "") -> str:
     """Return a layer with these kernels installed, building it first where it is missing (about ten seconds).
 
     Args:
         release: Of Debian, such as debian-12.
         releases: Of the kernels, the oldest first, such as 6.1.0-40-amd64; the metapackage brings the last one.
+        image_version: As of `kernel_packages`.
 
     Raises:
         UnsupportedMachine: a package cannot be installed; the text names the log.
     """
     base = base_images.build_base(base_images.RELEASES[release])
-    debs = [UNAME, *(deb for deb in kernel_packages(releases, METAPACKAGE) if deb.name.startswith("linux-image-"))]
+    kernels = kernel_packages(releases, METAPACKAGE, image_version)
+    debs = [UNAME, *(deb for deb in kernels if deb.name.startswith("linux-image-"))]
     inputs = [base.name, *PACKAGES, INSTALL, *map(repr, debs), *map(repr, PLACES.items())]
     inputs += [(INSIDE / name).read_text() for name in PLACES]
     made = CACHE / f"{release}-kernels-{hashlib.sha256(chr(0).join(inputs).encode()).hexdigest()[:12]}"

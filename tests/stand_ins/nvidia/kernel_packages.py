@@ -49,19 +49,20 @@ def package_version(release: str) -> str:
     raise ValueError(f"{release} is no release of a kernel that is known here")
 
 
-def kernel_packages(releases: Sequence[str], flavour: str) -> list[StandInDeb]:
+def kernel_packages(releases: Sequence[str], flavour: str, image_version: str = "") -> list[StandInDeb]:
     """Image and headers of each release, Ubuntu's other modules too, and the metapackages, which bring the last one.
 
     Args:
         releases: The oldest first, such as 6.1.0-40-amd64.
         flavour: The suffix after linux-image- in the metapackage's name: amd64, generic, generic-hwe-24.04.
+        image_version: Of the images, where the distribution's own headers are to go with them.
     """
-    newest, version = releases[-1], package_version(releases[-1])
+    newest, version = releases[-1], image_version or package_version(releases[-1])
     debian = newest.endswith("amd64")
     found = []
     for release in releases:
         found += [
-            image_package(release),
+            image_package(release, image_version),
             headers_package(release),
             *([] if debian else [extra_modules_package(release)]),
         ]
@@ -85,14 +86,14 @@ def extra_modules_package(release: str) -> StandInDeb:
     return StandInDeb(f"linux-modules-extra-{release}", package_version(release), "linux", section="kernel")
 
 
-def image_package(release: str) -> StandInDeb:
-    """One kernel's image, with nouveau as its only module."""
+def image_package(release: str, version: str = "") -> StandInDeb:
+    """One kernel's image, with nouveau as its only module; headers of the distribution's archive need its version."""
     nouveau = elf.kernel_module("nouveau", "", "GPL and additional rights", ("pci:v000010DEd*sv*sd*bc03sc*i*",))
     folder = f"usr/lib/modules/{release}"
     driver = "kernel/drivers/gpu/drm/nouveau/nouveau.ko"
     return StandInDeb(
         f"linux-image-{release}",
-        package_version(release),
+        version or package_version(release),
         "linux-signed-amd64" if release.endswith("amd64") else "linux-signed",
         ("kmod",),
         section="kernel",

@@ -1,0 +1,50 @@
+"""Packages of a bundle are compared with its index before a host changes, where the host would be sent some."""
+
+import pytest
+
+from rigwright.model.rig import Rig
+from rigwright.nvidia.driver.driver_plan import DriverPlan
+from rigwright.plan.plan_inputs import TargetState, build_target_state
+from rigwright.supply.bundle import Bundle
+from roles.bundle_files import find_changed_packages
+from tests.unit.bundle_world import BundleFixture, SignedAptArchive
+from tests.unit.driver_bundle import GROUP, KERNEL, DriverBundle
+from tests.unit.samples import sample_facts
+from tests.unit.test_bundled_driver import bundled_rig, host, planned
+
+
+@pytest.fixture
+def bundle(maker: BundleFixture, archive: SignedAptArchive) -> Bundle:
+    DriverBundle(maker, archive)
+    return maker.make_bundle("--kernel", KERNEL)
+
+
+def target_state(rig: Rig, *missing: str, driver: bool = False) -> TargetState:
+    facts, plan = host(), planned(rig, host())
+    assert isinstance(plan, DriverPlan)
+    return build_target_state(rig, sample_facts(missing_packages=missing), (facts, plan) if driver else None)
+
+
+def flip_byte(bundle: Bundle, pattern: str) -> str:
+    (path,) = bundle.folder.glob(pattern)
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    return str(path)
+
+
+def test_each_changed_package_is_named_if_the_host_lacks_some(bundle: Bundle) -> None:
+    rig = bundled_rig(bundle)
+    deb = flip_byte(bundle, f"debs/{GROUP}/libcuda1_*.deb")
+    other = flip_byte(bundle, "packages/debian-12/0/pool/dkms_*.deb")
+    assert find_changed_packages(target_state(rig)) == []
+    (line,) = find_changed_packages(target_state(rig, "curl"))
+    assert line.startswith(f"{other} has SHA-256 ")
+    assert line.endswith("recreate it with `rigwright bundle`")
+    lines = find_changed_packages(target_state(rig, driver=True))
+    assert [one.partition(" has SHA-256 ")[0] for one in lines] == [deb, other]
+
+
+def test_a_file_that_is_gone_is_named(bundle: Bundle) -> None:
+    (path,) = bundle.folder.glob("packages/debian-12/0/pool/make_*.deb")
+    path.unlink()
+    assert find_changed_packages(target_state(bundled_rig(bundle), "curl")) == [f"{path}: No such file or directory"]
