@@ -79,6 +79,18 @@ def install_wheels(prefix: Path, packages: Sequence[Mapping[str, str]], work: Pa
     command += [f"--python={prefix / 'bin' / 'python'}", f"--requirements={asked}"]
     with report_unpacked_wheels(cache, len(packages)):
         subprocess.run(command, check=True)
+    drop_cache_records(prefix)
+
+
+def drop_cache_records(prefix: Path) -> None:
+    """Remove uv's notes for a later run with its cache: each has the time of a wheel's file on this host."""
+    for note in sorted(prefix.glob("lib/python3.*/site-packages/*.dist-info/uv_cache.json")):
+        record = note.with_name("RECORD")
+        name = f"{note.parent.name}/{note.name},"
+        lines = [line for line in record.read_text().splitlines(keepends=True) if not line.startswith(name)]
+        note.unlink()
+        record.unlink()  # its cache has the same file
+        record.write_text("".join(lines))
 
 
 @contextmanager
