@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,8 +82,9 @@ def _write_trust(inventory: str, folder: Path) -> tuple[str, str]:
     trusted = next(iter(load_host_rigs(load_hosts(inventory, None)).values())).signers
     if not trusted:
         raise InvalidRequest(f"{inventory}: no rig has signers: add signers={{...}} to hosts(), or use --signers")
+    able = replace(trusted, signers=tuple(one for one in trusted.signers if "verdict" in one.kinds))
     signers, revoked = folder / "signers", folder / "revoked"
-    signers.write_text(render_allowed_signers(trusted))
+    signers.write_text(render_allowed_signers(able))
     revoked.write_text("".join(f"{one}\n" for one in sorted(trusted.revoked)))
     return str(signers), str(revoked)
 
