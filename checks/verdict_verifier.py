@@ -240,7 +240,7 @@ def verify_files(files: list[Path], options: argparse.Namespace, now: datetime) 
     newest = []
     for verdicts in boxes.values():
         first, head = (chain := verify_chain(verdicts))[0], chain[-1]
-        verify_verdict(head.path, trust, now)
+        require(verify_verdict(head.path, trust, now) == head, "changed", f"{head.path} was replaced meanwhile")
         time, box = head.details["time"], head.details["subject"]["host_key"]
         for condition, reason, text in (
             (parse_time(time["signed"]) <= now + SKEW, "statement_in_future", f"signed at {time['signed']}"),

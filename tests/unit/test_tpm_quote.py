@@ -135,6 +135,28 @@ def test_each_byte_of_a_quote_counts(verdicts: Verdicts, tpm: SoftwareTpm, part:
         assert refusal(details | {"tpm": details["tpm"] | {part: text}}, key), value
 
 
+def test_the_key_of_quotes_signs_nothing_else(verdicts: Verdicts, tpm: SoftwareTpm, tmp_path: Path) -> None:
+    details = quoted(verdicts, tpm)
+    digest, key = digest_quoted_details(details), str(tmp_path / "key")
+    attributes = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|restricted|sign|noda"
+    tpm.run("tpm2_createprimary", "-C", "e", "-G", "ecc256:ecdsa-sha256:null", "-c", key, "-a", attributes)
+    tpm.run("tpm2_flushcontext", "-t")
+    # the TPM's clock over the same digest, by the same key
+    time, signature = tmp_path / "time", tmp_path / "signature"
+    words = ["-q", digest, "-g", "sha256", "-f", "plain", "-o", str(signature), "--attestation", str(time)]
+    tpm.run("tpm2_gettime", "-c", key, *words)
+    tpm.run("tpm2_flushcontext", "-t")
+    parts = {"quote": time, "signature": signature}
+    encoded = {name: base64.b64encode(path.read_bytes()).decode() for name, path in parts.items()}
+    assert refusal(details | {"tpm": details["tpm"] | encoded}, key_of(details)) == "malformed"
+    # a quote that the forger has written
+    forged = tmp_path / "forged"
+    forged.write_bytes(base64.b64decode(details["tpm"]["quote"]))
+    with pytest.raises(subprocess.CalledProcessError):
+        tpm.run("tpm2_sign", "-c", key, "-g", "sha256", "-o", str(signature), str(forged))
+    tpm.run("tpm2_flushcontext", "-t")
+
+
 def test_a_key_of_another_kind_is_refused() -> None:
     for pem in (b"", b"ssh-ed25519 AAAA", b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"):
         with pytest.raises(SignatureRefused, match="no public key in PEM on the curve P-256"):
