@@ -23,9 +23,9 @@ EXISTING = click.Path(exists=True, dir_okay=False)
 
 @click.command("verify-verdict")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=EXISTING)
-@click.option("--inventory", type=EXISTING, help="Inventory whose `signers` may sign, without its revoked keys.")
+@click.option("--inventory", type=EXISTING, help="Inventory with the signers and revoked keys.")
 @click.option("--signers", type=EXISTING, help="Keys that may sign, as ssh-keygen's allowed signers.")
-@click.option("--revoked", type=EXISTING, help="Public keys, or fingerprints, that may no longer sign.")
+@click.option("--revoked", type=EXISTING, help="Keys, or fingerprints, that may no longer sign.")
 @click.option(
     "--host-key", "host_keys", multiple=True, metavar="SHA256:...", help="A host key of the boxes; repeatable."
 )
@@ -50,7 +50,7 @@ def verify_verdict(
 ) -> None:
     """Verify signed verdicts.
 
-    FILEs are verdicts of `rigwright check --sign`, one box's as a chain.
+    FILEs are verdicts of `rigwright check --sign`. Those of a box form a chain.
     Exit status: 0, all boxes conform. 1, one does not. 2, a verdict or a chain is refused.
     Example: rigwright verify-verdict --inventory rig.py verdicts/box1/*.jsonl
     """
