@@ -69,7 +69,7 @@ def find_signer_differences(
     first = next((name for name, rig in rigs.items() if rig.signers), None)
     if first is None:
         return []
-    text = f"differ from those of {first}: give signers, revoked_keys and signed_as to hosts(), which every rig then has"
+    text = f"differ from those of {first}: give signers, revoked_keys and signed_as to hosts(), for every rig"
     return [Problem(file, f"{name}.signers", text) for name, rig in rigs.items() if rig.signers != rigs[first].signers]
 
 

@@ -109,7 +109,8 @@ def _require_inventory(statement: Statement, named: Mapping[str, str]) -> None:
     is_shared = statement.kind == "bundle" and LOCK_SUBJECT not in dict(statement.subjects)
     if statement.details != named and not (is_shared and not statement.details):
         found = format_value(statement.details[INVENTORY]) if statement.details else "none"
-        text = f"its statement is for the inventory {found}, and not for {format_value(named[INVENTORY])}: sign it again"
+        own = format_value(named[INVENTORY])
+        text = f"its statement is for the inventory {found}, and not for {own}: sign it again"
         raise SignatureRefused("other_subject", text)
 
 

@@ -81,10 +81,10 @@ def test_invalid_bytecode_is_compiled_again(prefix: Path, bytecode: bytes) -> No
 def test_bytecode_has_the_same_bytes_whenever_its_text_was_written(
     prefix: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (epoch,) = re.findall(
-        r"^export SOURCE_DATE_EPOCH=([0-9]+)$", (ROOT / "templates/envs/make.sh.j2").read_text(), re.M
-    )
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    template = (ROOT / "templates/envs/make.sh.j2").read_text()
+    (words,) = re.findall("^export (SOURCE_DATE_EPOCH=[0-9]+ PYTHONHASHSEED=[0-9]+)$", template, re.MULTILINE)
+    for word in words.split():
+        monkeypatch.setenv(*word.split("="))
     module = prefix / f"lib/python{SERIES}/module.py"
     made = module.parent / "__pycache__" / MADE
     found = set()

@@ -122,14 +122,16 @@ def compile_library(prefix: Path) -> Iterator[None]:
 
     A package may hold what only another Python compiles; that is left as it is.
     """
-    command = [str(prefix / "bin" / "python"), "-I", "-m", "compileall", "-qq", "-i", "-"]
-    left = [f"{one}\n" for library in sorted(prefix.glob("lib/python3.*")) for one in find_uncompiled(library)]
+    # an isolated Python would leave out the environment's PYTHONHASHSEED, by which sets have one order
+    command = [str(prefix / "bin" / "python"), "-s", "-m", "compileall", "-qq", "-i", "-"]
+    libraries = sorted(prefix.glob("lib/python3.*"))
+    left = [f"{one}\n" for library in libraries for one in find_uncompiled(library)]
     # files that are named it compiles one after the other, whatever -j says
     most = len(os.sched_getaffinity(0))
     running = []
     try:
         for lines in (left[number::most] for number in range(min(most, len(left)))):
-            running.append(one := subprocess.Popen(command, stdin=subprocess.PIPE, text=True))
+            running.append(one := subprocess.Popen(command, stdin=subprocess.PIPE, text=True, cwd=libraries[0]))
             # one that does not even start compiles nothing, which is no reason to have no environment
             with suppress(BrokenPipeError), cast("TextIO", one.stdin) as asked:
                 asked.writelines(lines)
