@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks import DEPLOY, Drift, ItemText, check, digest_text, expect
+from checks import DEPLOY, Drift, ItemText, check, digest_text, expect, report_drift
 from checks.drift_text import describe_certificate, describe_issuer, format_day, shorten_digest
 from checks.gateway_key_answers import (
     LOG,
@@ -242,7 +242,7 @@ def test_certificate_is_ours(survey: SurveyAnswers, inventory_file: str, roots: 
     try:
         shown.verify_directly_issued_by(above)
     except (ValueError, TypeError, InvalidSignature):
-        raise Drift("a certificate of your own CA", describe_issuer(shown), step) from None
+        report_drift(Drift("a certificate of your own CA", describe_issuer(shown), step))
     wanted = subject_alt_names(entry.names, [entry.address])
     expect(", ".join(certificate_names(shown)), ", ".join(sorted(wanted)), step)
 

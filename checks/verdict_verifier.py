@@ -2,9 +2,8 @@
 
     python3 verdict_verifier.py --signers FILE VERDICT...
 
-It needs Python's standard library and ssh-keygen (OpenSSH 8.9 or newer). FILE has the keys that may sign, as
-ssh-keygen's allowed signers. A verdict has two lines: a DSSE envelope (SSHSIG) of an in-toto statement with a Simple
-Verification Result; and the details, which the statement names by SHA-256.
+It needs Python's standard library and ssh-keygen (OpenSSH 8.9 or newer). A verdict has two lines: a DSSE envelope
+(SSHSIG) of an in-toto statement with a Simple Verification Result; and its details, which that names by SHA-256.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,8 +70,7 @@ def render_canonical(value: object) -> bytes:
 
 def read_verdict(path: Path) -> list[bytes]:
     """The two lines of a file; a pipe would be read for ever."""
-    fits = path.is_file() and path.stat().st_size <= LARGEST
-    require(fits, "malformed", f"it is no file of at most {LARGEST} bytes")
+    require(path.is_file() and path.stat().st_size <= LARGEST, "malformed", f"it is no file of at most {LARGEST} bytes")
     lines = path.read_bytes().split(b"\n")
     require(len(lines) == 3 and not lines[2], "malformed", "it does not have two lines")
     return lines[:2]
@@ -173,7 +172,7 @@ def verify_verdict(path: Path, trust: Trust, at: datetime | None = None) -> Veri
 
 def require_details(details: Any) -> None:
     """Refuse details of another shape, and a result that their checks do not give."""
-    for name, keys in (("details", (*KEYS, *TABLES)), *TABLES.items()):
+    for name, keys in (("details", (*KEYS, *TABLES, *({"tpm"} & {*details}))), *TABLES.items()):
         table = details if name == "details" else details[name]
         require(isinstance(table, dict) and {*table} == {*keys}, "malformed", f"{name} has other keys than {keys}")
     require(details["schema"] == DETAILS_TYPE, "wrong_kind", "it is no verdict of version 1")
@@ -182,8 +181,7 @@ def require_details(details: Any) -> None:
     require(current, "malformed", f"its times are not in order, or it is valid for more than {LONGEST.days} days")
     number, previous = details["chain"]["sequence"], details["chain"]["previous"]
     link = previous is None if number == 1 else re.fullmatch("[0-9a-f]{64}", str(previous))
-    whole = type(number) is int and number >= 1
-    require(whole and link, "malformed", "its number, or the digest of the previous verdict, is malformed")
+    require(type(number) is int and number >= 1 and link, "malformed", "its number or its previous link is malformed")
     checks = details["checks"]
     verdicts = {one["verdict"] for one in checks}
     failed = "fail" in verdicts or any(one["changes"] for one in checks)
@@ -242,7 +240,7 @@ def verify_files(files: list[Path], options: argparse.Namespace, now: datetime) 
     newest = []
     for verdicts in boxes.values():
         first, head = (chain := verify_chain(verdicts))[0], chain[-1]
-        verify_verdict(head.path, trust, now)
+        require(verify_verdict(head.path, trust, now) == head, "changed", f"{head.path} was replaced meanwhile")
         time, box = head.details["time"], head.details["subject"]["host_key"]
         for condition, reason, text in (
             (parse_time(time["signed"]) <= now + SKEW, "statement_in_future", f"signed at {time['signed']}"),
@@ -261,9 +259,8 @@ def describe_verdict(one: VerifiedVerdict) -> str:
     """The lines of a verified verdict."""
     details, words = one.details, [row["verdict"] for row in one.details["checks"]]
     subject, time = details["subject"], details["time"]
-    lines = [
-        f"{subject['name']}: {details['result']} ({', '.join(f'{words.count(word)} {word}' for word in VERDICTS)})"
-    ]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in VERDICTS)
+    lines = [f"{subject['name']}: {details['result']} ({counts})"]
     lines += [f"  number {one.sequence}, signed {time['signed']} by {one.signer}, valid until {time['expires']}"]
     lines += [f"  {name}: {json.dumps(value)}" for name, value in subject.items()]
     for row in [row for row in details["checks"] if row["verdict"] in ("fail", "waived") or row["changes"]]:
@@ -273,7 +270,12 @@ def describe_verdict(one: VerifiedVerdict) -> str:
     return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in lines)
 
 
-def main(words: list[str]) -> int:
+def describe_quote(one: VerifiedVerdict) -> str:
+    """A line about the quote of a TPM, which `rigwright verify-verdict --tpm-key` verifies."""
+    return "  quote of a TPM: NOT VERIFIED by this program\n" if "tpm" in one.details else ""
+
+
+def main(words: list[str], judge: Callable[[VerifiedVerdict], str] = describe_quote) -> int:
     """Exit status: 0, all boxes conform. 1, one does not. 2, a verdict or a chain is refused."""
     parser = argparse.ArgumentParser(description="Verify signed verdicts.")
     parser.add_argument("files", nargs="+", type=Path)
@@ -286,11 +288,10 @@ def main(words: list[str]) -> int:
     options = parser.parse_args(words)
     try:
         found = verify_files(options.files, options, datetime.now(timezone.utc))
-        sys.stdout.write("".join(f"{describe_verdict(one)}\n" for one in found))
+        sys.stdout.write("".join(f"{describe_verdict(one)}\n{judge(one)}" for one in found))
     except (VerdictRefused, OSError, LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
         reason = error.reason if isinstance(error, VerdictRefused) else "malformed"
-        text = "".join(c if c.isprintable() else "?" for c in f"refused ({reason}): {error}")
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write("".join(c if c.isprintable() else "?" for c in f"refused ({reason}): {error}") + "\n")
         return 2
     return int(any(one.details["result"] == "does not conform" for one in found))
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cli.exit_codes import InvalidRequest
 from cli.option_types import describe_write_fault
 from cli.tables import print_prose
+from rigwright.host.script_output import free_text
 from rigwright.problems import format_value
 from rigwright.signing.public_keys import PublicKey, parse_public_key
 from rigwright.signing.refusals import SignatureRefused
 from rigwright.signing.ssh_signatures import sign_payload
+from roles import root_shell
 
 if TYPE_CHECKING:
     from checks.pytest_frame import ChecksPlugin
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 FOLDER = "verdicts"
 """The folder next to an inventory: BOX/NUMBER.jsonl."""
+QUOTE_LIMIT = 90.0
+"""Seconds for a host's TPM."""
 DEFAULT_KEY = "~/.ssh/id_ed25519"
 NONCE = re.compile("(?:[0-9a-f]{2}){8,64}")
 NUMBER = re.compile("([0-9]{6,9})[.]jsonl")
@@ -103,6 +107,8 @@ def _write_verdict(request: SigningRequest, frame: ChecksPlugin, report: HostRep
     folder.mkdir(parents=True, exist_ok=True)
     link = find_link(folder)
     details = build_details(frame, report, link, request.key.fingerprint, request.nonce)
+    if quote := read_quote(report, frame.look.hosts[report.name].target, details):
+        details["tpm"] = quote
     line = render_canonical(details)
     statement = render_canonical(build_statement(details, hashlib.sha256(line).hexdigest()))
     envelope = sign_payload(statement, "verdict", request.key_file)
@@ -111,6 +117,18 @@ def _write_verdict(request: SigningRequest, frame: ChecksPlugin, report: HostRep
     path = folder / f"{link.sequence:06}.jsonl"
     _write_new(path, envelope.render() + line + b"\n")
     return path, link.sequence
+
+
+def read_quote(report: HostReport, target: Any, details: Mapping[str, Any]) -> dict[str, str] | None:
+    """The quote of a host's TPM over the details; None without a TPM, or one that makes no quote, which is printed."""
+    from checks.tpm_quote import QuoteFailed, digest_quoted_details, parse_quote, render_quote_script
+
+    script = render_quote_script(digest_quoted_details(details))
+    try:
+        return parse_quote(root_shell.run_command(target, script, "", QUOTE_LIMIT).lines)
+    except (root_shell.RootDenied, root_shell.ConnectionGone, QuoteFailed, ValueError) as error:
+        print_prose(f"{report.name}: no quote of its TPM: {free_text(str(error))}", err=True)
+    return None
 
 
 def find_link(folder: Path) -> VerdictLink:

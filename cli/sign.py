@@ -117,7 +117,7 @@ def _sign_inventory(inventory: str, key_file: Path | None, days: int) -> None:
     signed, serial = [], _next_serial(subjects)
     with _select_key(key_file, signers, {kind for kind, _ in subjects}) as key:
         for (kind, path), named in subjects.items():
-            statement = _make_statement(kind, named, serial, days, name_inventory(Path(rigs[0].inventory)))
+            statement = _make_statement(kind, named, serial, days, name_inventory(Path(rigs[0].inventory), signers))
             content = sign_statement(statement, key).render()
             verify_envelope(content, kind, signers)
             signed.append((path, content, statement))

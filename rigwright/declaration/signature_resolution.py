@@ -19,10 +19,11 @@ from rigwright.supply.supply_signatures import verify_supply
 def _validate_signers(draft: EntryDraft) -> Fields:
     entry = draft.entry
     if not entry.signers:
-        if entry.revoked_keys:
-            draft.refuse("revoked_keys", "needs signers: without signers, no signature is required")
+        for name in ("revoked_keys", "signed_as"):
+            if getattr(entry, name):
+                draft.refuse(name, "needs signers: without signers, no signature is required")
         return {"signers": None}
-    signers = resolve_signers(entry.signers, entry.revoked_keys)
+    signers = resolve_signers(entry.signers, entry.revoked_keys, entry.signed_as)
     for fingerprint, number in Counter(one.key.fingerprint for one in signers.signers).items():
         if number > 1:
             names = ", ".join(one.principal for one in signers.signers if one.key.fingerprint == fingerprint)
@@ -68,7 +69,7 @@ def find_signer_differences(
     first = next((name for name, rig in rigs.items() if rig.signers), None)
     if first is None:
         return []
-    text = f"differ from those of {first}: give signers and revoked_keys to hosts(), which every rig then has"
+    text = f"differ from those of {first}: give signers, revoked_keys and signed_as to hosts(), for every rig"
     return [Problem(file, f"{name}.signers", text) for name, rig in rigs.items() if rig.signers != rigs[first].signers]
 
 

@@ -70,12 +70,14 @@ def render_step(made: Environment, part: str, job: InstallJob) -> str:
     inside = prefix_folder(job.target)
     changed = sorted(collect_digests(made.patches)) if part == PARTS[-1] else []
     folder = f"{inside}/{environment.site_packages(made)}"
+    library = folder.rpartition("/")[0]
     return render(
         "envs/make.sh.j2",
         python=f"{job.tools}/bin/python",
         part=part,
         site=folder if changed else "",
         own=f"{inside}/bin/python",
+        library=library,
         modules=[f"{folder}/{path}" for path in changed if path.endswith(".py")],
     )
 

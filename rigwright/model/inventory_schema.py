@@ -390,6 +390,11 @@ class RigEntry(InventoryModel):
         default=(),
         description="Public keys or fingerprints whose signatures are refused, whatever their time.",
     )
+    signed_as: SignerName | None = Field(
+        default=None,
+        description="The name in signatures of the lock and bundles, which count for no other one; without it, the "
+        "inventory's file name counts. Inventories with the same file name need it.",
+    )
     waivers: tuple[WaiverEntry, ...] = Field(
         default=(),
         max_length=200,

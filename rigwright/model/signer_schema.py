@@ -72,12 +72,15 @@ class SignerEntry(InventoryModel):
         return self
 
 
-def resolve_signers(entries: Mapping[str, SignerEntry], revoked: Sequence[str]) -> TrustedSigners:
+def resolve_signers(
+    entries: Mapping[str, SignerEntry], revoked: Sequence[str], signed_as: str | None = None
+) -> TrustedSigners:
     """The signers of an inventory.
 
     Args:
         entries: Name -> signer.
         revoked: Public keys and fingerprints.
+        signed_as: The name of the inventory in their statements; None for that of its file.
     """
     from rigwright.signing.public_keys import parse_public_key
     from rigwright.signing.trusted_signers import Signer, TrustedSigners
@@ -93,7 +96,7 @@ def resolve_signers(entries: Mapping[str, SignerEntry], revoked: Sequence[str]) 
         for name, one in entries.items()
     )
     fingerprints = (one if FINGERPRINT.fullmatch(one) else parse_public_key(one).fingerprint for one in revoked)
-    return TrustedSigners(signers, frozenset(fingerprints))
+    return TrustedSigners(signers, frozenset(fingerprints), signed_as or "")
 
 
 def _begin_of_day(day: str | None) -> datetime | None:

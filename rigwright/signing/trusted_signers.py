@@ -33,6 +33,8 @@ class TrustedSigners:
     signers: tuple[Signer, ...]
     revoked: frozenset[str] = frozenset()
     """Fingerprints."""
+    signed_as: str = ""
+    """The name of the inventory in their statements; empty for that of its file."""
 
     def find(self, key: PublicKey) -> Signer:
         """The signer with a key.

@@ -75,6 +75,7 @@ DISTRIBUTION = {
     "podman": "conmon crun podman skopeo",
     "systemd": "journalctl systemctl systemd-run systemd-socket-proxyd",
     "tar": "tar",
+    "tpm2-tools": "tpm2_createprimary tpm2_flushcontext tpm2_pcrread tpm2_quote",
     "util-linux": "flock mount mountpoint nsenter prlimit setpriv umount unshare",
 }
 """Package -> its programs that root starts."""

@@ -82,7 +82,7 @@ def verify_supply(
     for kind, path, subject, sha256, target in found:
         try:
             verified = verify_envelope(_read_signature(path, target), kind, signers, now)
-            _require_inventory(verified.statement, inventory)
+            _require_inventory(verified.statement, name_inventory(inventory, signers))
             require_subject(verified.statement, subject, sha256)
             if LOCK_SUBJECT in dict(verified.statement.subjects):  # a bundle that is signed for one lock
                 require_subject(verified.statement, LOCK_SUBJECT, lock.digest)
@@ -94,12 +94,12 @@ def verify_supply(
     return tuple(valid), tuple(problems)
 
 
-def name_inventory(inventory: Path) -> Mapping[str, str]:
+def name_inventory(inventory: Path, signers: TrustedSigners) -> Mapping[str, str]:
     """The key of a statement by which it counts for one inventory."""
-    return {INVENTORY: inventory.stem.encode("utf-8", "replace").decode()}
+    return {INVENTORY: signers.signed_as or inventory.stem.encode("utf-8", "replace").decode()}
 
 
-def _require_inventory(statement: Statement, inventory: Path) -> None:
+def _require_inventory(statement: Statement, named: Mapping[str, str]) -> None:
     """Refuse a statement for another inventory, whose owner may renew the signature of an older lock."""
     from rigwright.signing.refusals import SignatureRefused
 
@@ -107,9 +107,10 @@ def _require_inventory(statement: Statement, inventory: Path) -> None:
         raise SignatureRefused("malformed", f"its statement has the unknown key {unknown[0]}")
     # `sign BUNDLE` signs a folder for all inventories
     is_shared = statement.kind == "bundle" and LOCK_SUBJECT not in dict(statement.subjects)
-    if statement.details != name_inventory(inventory) and not (is_shared and not statement.details):
+    if statement.details != named and not (is_shared and not statement.details):
         found = format_value(statement.details[INVENTORY]) if statement.details else "none"
-        text = f"its statement is for the inventory {found}, and not for {format_value(inventory.stem)}: sign it again"
+        own = format_value(named[INVENTORY])
+        text = f"its statement is for the inventory {found}, and not for {own}: sign it again"
         raise SignatureRefused("other_subject", text)
 
 

@@ -1,6 +1,7 @@
 """A host's signed verdicts: verified by a program without Rigwright, with a waived failure on the host, the box's own
 check and a deploy."""
 
+import base64
 import json
 import subprocess
 import sys
@@ -89,3 +90,35 @@ def test_a_chain_of_verdicts_shows_a_waived_failure(lab: ThrowawayLab, converged
     assert "refused (missing)" in verify().stderr
     third.write_bytes(kept)
     assert verify().returncode == 1
+
+
+TPM = "/run/tpm"
+
+
+@pytest.mark.all_only
+def test_a_host_with_a_tpm_adds_its_quote(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
+    converged.run(
+        "apt-get -qq update && apt-get -qq -y --no-install-recommends install swtpm tpm2-tools >/dev/null 2>&1"
+    )
+    sockets = f"--server type=unixio,path={TPM}/tpm --ctrl type=unixio,path={TPM}/tpm.ctrl"
+    converged.run(
+        f"mkdir -p {TPM} && systemd-run -q --unit=tpm swtpm socket --tpm2 --tpmstate dir={TPM} {sockets} "
+        "--flags startup-clear,not-need-init "
+        f"&& timeout 20 sh -c 'until [ -S {TPM}/tpm.ctrl ]; do sleep 0.05; done' "
+        f"&& echo TPM2TOOLS_TCTI=swtpm:path={TPM}/tpm >> /etc/environment"
+    )
+    inventory, key = write_inventory(tmp_path, lab, converged), make_key(tmp_path, "ana")
+    (tmp_path / "signers").write_text(f"ana {public_key(key)}\n")
+    done = run_rigwright("check", str(inventory), "--sign", "--key", str(key))
+    assert "signed verdict 1" in done.stdout, done.stdout + done.stderr
+    assert "no quote" not in done.stderr
+    (path,) = tmp_path.glob("verdicts/*/000001.jsonl")
+    pem = tmp_path / "box.pem"
+    pem.write_bytes(base64.b64decode(json.loads(path.read_bytes().split(b"\n")[1])["tpm"]["key"]))
+    words = ["verify-verdict", "--signers", str(tmp_path / "signers"), "--tpm-key", str(pem), str(path)]
+    told = run_rigwright(*words)
+    assert "quote of a TPM: by SHA256:" in told.stdout, told.stdout + told.stderr
+    converged.run("systemctl stop tpm")
+    done = run_rigwright("check", str(inventory), "--sign", "--key", str(key))
+    assert "no quote of its TPM: tpm2_createprimary: " in done.stderr
+    assert "refused (missing)" in run_rigwright(*words, str(path).replace("000001", "000002")).stderr

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from checks.tpm_quote import render_quote_script
 from rigwright import nginx_package
 from rigwright.engines.llama_cpp.build import render_compile_step
 from rigwright.engines.llama_cpp_wheel.install import LARGEST
@@ -176,6 +177,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a unit": lambda: render("look/unit.sh.j2", unit="x.timer", read=["x.timer", "x.service"]),
     "users": lambda: render("look/passwd.sh.j2", users=["svc", "a b"]),
     "use": lambda: render("look/use.sh.j2"),
+    "a quote of a TPM": lambda: render_quote_script("a" * 64),
     "usage": lambda: render_usage_query("rw gateway", "2026-11-01"),
     "packages of ours": lambda: render("look/ledger.sh.j2", ledger=f"{STATE}/owned"),
     "written": lambda: render("look/written.sh.j2", config="/etc/rigwright"),

@@ -2,11 +2,13 @@
 
 import os
 import py_compile
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from rigwright.project_root import ROOT
 from roles.envs.host import make
 
 SERIES = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -74,3 +76,34 @@ def test_invalid_bytecode_is_compiled_again(prefix: Path, bytecode: bytes) -> No
     made.parent.mkdir()
     made.write_bytes(bytecode)
     assert compiled_names(prefix) == ["module.py"]
+
+
+def test_bytecode_has_the_same_bytes_whenever_its_text_was_written(
+    prefix: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = (ROOT / "templates/envs/make.sh.j2").read_text()
+    (words,) = re.findall("^export (SOURCE_DATE_EPOCH=[0-9]+ PYTHONHASHSEED=[0-9]+)$", template, re.MULTILINE)
+    for word in words.split():
+        monkeypatch.setenv(*word.split("="))
+    module = prefix / f"lib/python{SERIES}/module.py"
+    made = module.parent / "__pycache__" / MADE
+    found = set()
+    for moment in (1, 1_700_000_000):
+        made.unlink(missing_ok=True)
+        os.utime(module, (moment, moment))
+        assert compiled_names(prefix) == ["module.py"]
+        found.add(made.read_bytes())
+    assert len(found) == 1
+
+
+def test_the_notes_of_uv_are_dropped_from_a_record_that_its_cache_has_too(prefix: Path) -> None:
+    folder = prefix / f"lib/python{SERIES}/site-packages/demo-1.0.dist-info"
+    folder.mkdir()
+    (folder / "uv_cache.json").write_text("{}")
+    lines = ["demo.py,sha256=x,1\n", "demo-1.0.dist-info/uv_cache.json,sha256=y,2\n", "demo-1.0.dist-info/RECORD,,\n"]
+    (folder / "RECORD").write_text("".join(lines))
+    (prefix / "cached").hardlink_to(folder / "RECORD")
+    make.drop_cache_records(prefix)
+    assert [one.name for one in folder.iterdir()] == ["RECORD"]
+    assert (folder / "RECORD").read_text() == lines[0] + lines[2]
+    assert (prefix / "cached").read_text() == "".join(lines)

@@ -55,6 +55,13 @@ def test_it_is_green_where_all_is_as_it_was_patched(box: tuple[Rig, Environment]
     assert red(box) == {}
 
 
+def test_bytecode_whose_hash_python_compares_is_never_stale(box: tuple[Rig, Environment]) -> None:
+    (file,) = patched_file_digests(box[0].roots, box[1])
+    py_compile.compile(file, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+    _stale(Path(file))
+    assert red(box) == {}
+
+
 def test_a_rig_without_patches_is_asked_for_nothing() -> None:
     assert patched_answers(sample_rig(envs=(declared_env(),))) is None
 

@@ -140,6 +140,8 @@ def test_a_private_key_that_others_read_is_refused(signed: SignedFolder) -> None
         ({"signers": {"alice": {"key": "{key}", "until": "2027-01-01"}}}, 'did you mean "valid_before"?'),
         ({"revoked_keys": ["SHA256:short"], "signers": {"alice": {"key": "{key}"}}}, "box.revoked_keys[0]: "),
         ({"revoked_keys": ["SHA256:" + "A" * 43]}, "box.revoked_keys: needs signers"),
+        ({"signed_as": "berlin"}, "box.signed_as: needs signers"),
+        ({"signed_as": "a b", "signers": {"alice": {"key": "{key}"}}}, "box.signed_as: "),
         ({"signers": {}}, "box.signers: {} is refused: must be a non-empty table"),
     ],
 )

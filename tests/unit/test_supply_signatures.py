@@ -242,6 +242,19 @@ def test_the_signature_of_another_inventory_is_refused(signed: SignedFolder) -> 
     assert "its statement is for the inventory 'rig', and not for 'other'" in str(problems[1])
 
 
+def test_inventories_with_the_same_file_name_have_names_of_their_own(signed: SignedFolder) -> None:
+    before = signed.lock_signature.read_bytes()
+    signed.declare(signed_as="berlin")
+    expected = "its statement is for the inventory 'rig', and not for 'berlin': sign it again"
+    assert [expected in one for one in signed.faults()] == [True, True]
+    signed.sign()
+    assert signed.faults() == []
+    signed.declare()
+    assert all("is for the inventory 'berlin', and not for 'rig'" in one for one in signed.faults())
+    signed.lock_signature.write_bytes(before)
+    assert len(signed.faults()) == 1
+
+
 def test_sign_prints_what_it_signs(signed: SignedFolder) -> None:
     lock, bundle = signed.sign().replace("\n ", "").splitlines()
     digest = f"lock SHA-256 {signed.rig().lock.digest}"
@@ -274,7 +287,7 @@ def test_all_rigs_of_an_inventory_have_the_same_signers(signed: SignedFolder, tm
     }
     shared = signed.box.load_group(entries, signers=alice(signed))
     assert len(shared) == 2
-    message = r"{}\.signers: differ from those of {}: give signers and revoked_keys to"
+    message = r"{}\.signers: differ from those of {}: give signers, revoked_keys and signed_as to"
     with pytest.raises(SystemExit, match=message.format("b", "a")):
         signed.box.load_group({**entries, "b": {**entries["b"], "signers": own}}, signers=alice(signed))
     with pytest.raises(SystemExit, match=message.format("b", "a")):

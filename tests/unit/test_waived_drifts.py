@@ -20,7 +20,7 @@ from checks.survey.trees import InstalledTree, TreeChange
 from checks.survey_run import SurveyedHost
 from checks.test_generation import _describe_change
 from checks.test_trees import test_python_starts_with_its_own as judge_startup_code
-from checks.tree_expectations import expect_no_changes
+from checks.tree_expectations import expect_as_recorded, expect_no_changes
 from rigwright.check_waivers import describe_observed
 from rigwright.model.waiver_schema import LONGEST, WaiverEntry
 from rigwright.plan.plan_inputs import TargetState
@@ -175,6 +175,14 @@ def test_a_tree_of_which_a_survey_lists_some_changes_is_never_waived() -> None:
     assert (judge(1), judge(2)) == (True, False)
 
 
+def test_a_waived_missing_record_hides_no_change_of_its_tree() -> None:
+    change = TreeChange("other", "x", "a", "b", "2027-01-01")
+    waivers = [WaiverEntry.model_validate(SHELL | {"observed": "it is gone (expected root's record of /opt/x)"})]
+    with pytest.raises(Drift) as error, continue_past_waived(cover_items(waivers, "B01", "", "2027-01-01")):
+        expect_as_recorded(InstalledTree("/opt/x", True, "it is gone", [change], 1, ""), instruction("look"))
+    assert [found for _, found in error.value.items] == ["it is gone", "b"]
+
+
 def test_a_refused_signature_is_never_waived(monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = ["the bundle is not signed", "the disk is full"]
     monkeypatch.setattr(test_preflight, "find_refusals", lambda *_: refusals)
@@ -212,6 +220,7 @@ CUT = {
     "undeployed_edit.py": "sentences of causes",
     "unit_settings.py": "the first letter of a setting",
     "verdict_verifier.py": "errors about a verdict",
+    "tpm_quote.py:_verify_content": "fields of a quote",
 }
 """File, or file and function, of checks that cut a text or a list -> why no observed value lacks the rest."""
 

@@ -16,6 +16,8 @@ from checks.survey.host import common, python_import_paths, systemd_properties
 GROUPS = "/sys/fs/cgroup"
 MOST = 16 << 20  # bytes; a file that is patched has ten million at most
 SHOWN = 20  # of a list
+CHECKED_HASH = 3
+"""The flags of bytecode that has its text's hash, which Python compares with the text."""
 BOOTED = re.compile(r"^btime ([0-9]+)$", re.MULTILINE)
 BEGUN = 19
 """Where /proc/PID/stat has a process's beginning, after its name (proc_pid_stat(5))."""
@@ -60,14 +62,20 @@ def one(path: Path, pattern: str) -> dict[str, object]:
 
 
 def is_of(compiled: Path, source: os.stat_result) -> bool:
-    """Whether Python would load it in place of this file: it was made of one of this time and length (PEP 552)."""
+    """Whether Python would load it in place of this file: it was made of one of this time and length, or Python itself
+    compares the hash of the text (PEP 552).
+    """
     try:
         with os.fdopen(os.open(compiled, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             _, flags, moment, size = struct.unpack("<IIII", file.read(16))
     except (OSError, struct.error):
         return False
-    # one of a hash may be believed without a look at the source
-    return (flags, moment, size) == (0, int(source.st_mtime) & 0xFFFFFFFF, source.st_size & 0xFFFFFFFF)
+    # a hash that Python does not compare makes bytecode of any source count
+    return flags == CHECKED_HASH or (flags, moment, size) == (
+        0,
+        int(source.st_mtime) & 0xFFFFFFFF,
+        source.st_size & 0xFFFFFFFF,
+    )
 
 
 def running(unit: str, booted: int, places: tuple[str, ...]) -> list[dict[str, object]]:

@@ -79,6 +79,18 @@ def install_wheels(prefix: Path, packages: Sequence[Mapping[str, str]], work: Pa
     command += [f"--python={prefix / 'bin' / 'python'}", f"--requirements={asked}"]
     with report_unpacked_wheels(cache, len(packages)):
         subprocess.run(command, check=True)
+    drop_cache_records(prefix)
+
+
+def drop_cache_records(prefix: Path) -> None:
+    """Remove uv's notes for a later run with its cache: each has the time of a wheel's file on this host."""
+    for note in sorted(prefix.glob("lib/python3.*/site-packages/*.dist-info/uv_cache.json")):
+        record = note.with_name("RECORD")
+        name = f"{note.parent.name}/{note.name},"
+        lines = [line for line in record.read_text().splitlines(keepends=True) if not line.startswith(name)]
+        note.unlink()
+        record.unlink()  # its cache has the same file
+        record.write_text("".join(lines))
 
 
 @contextmanager
@@ -110,14 +122,16 @@ def compile_library(prefix: Path) -> Iterator[None]:
 
     A package may hold what only another Python compiles; that is left as it is.
     """
-    command = [str(prefix / "bin" / "python"), "-I", "-m", "compileall", "-qq", "-i", "-"]
-    left = [f"{one}\n" for library in sorted(prefix.glob("lib/python3.*")) for one in find_uncompiled(library)]
+    # an isolated Python would leave out the environment's PYTHONHASHSEED, by which sets have one order
+    command = [str(prefix / "bin" / "python"), "-s", "-m", "compileall", "-qq", "-i", "-"]
+    libraries = sorted(prefix.glob("lib/python3.*"))
+    left = [f"{one}\n" for library in libraries for one in find_uncompiled(library)]
     # files that are named it compiles one after the other, whatever -j says
     most = len(os.sched_getaffinity(0))
     running = []
     try:
         for lines in (left[number::most] for number in range(min(most, len(left)))):
-            running.append(one := subprocess.Popen(command, stdin=subprocess.PIPE, text=True))
+            running.append(one := subprocess.Popen(command, stdin=subprocess.PIPE, text=True, cwd=libraries[0]))
             # one that does not even start compiles nothing, which is no reason to have no environment
             with suppress(BrokenPipeError), cast("TextIO", one.stdin) as asked:
                 asked.writelines(lines)
