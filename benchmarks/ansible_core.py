@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks import comparison_environments
 from lab.hosts import LabHost
 from rigwright.fetch_job_spec import authority_path
-from rigwright.host.generation_digest import file_mode
+from rigwright.host.generation_layout import file_mode
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import loaded_weights

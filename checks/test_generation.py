@@ -14,7 +14,7 @@ from checks.survey.trees import MISSING, OTHER, TREES
 from checks.survey.units import UNITS
 from rigwright.containers.container_files import spec_program_path
 from rigwright.fetch_job_spec import authority_path
-from rigwright.host.generation_digest import file_mode
+from rigwright.host.generation_layout import file_mode
 from rigwright.model.instance import Instance
 from rigwright.model.roots import Roots
 from rigwright.monitoring import self_check

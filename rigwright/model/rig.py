@@ -17,6 +17,7 @@ from rigwright.model.inventory_schema import DriverEntry, ShareEntry
 from rigwright.model.monitoring_schema import Monitoring, ScrapeTarget
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
+from rigwright.model.pull_schema import PullEntry
 from rigwright.model.roots import Roots
 from rigwright.model.waiver_schema import WaiverEntry
 from rigwright.problems import Problem
@@ -83,6 +84,8 @@ class Rig:
     """Its environments, by name."""
     installers: tuple[Artefact, ...]
     """The wheels of what puts environments together; none where it has no environment."""
+    pull: PullEntry | None
+    """Where it fetches its generations itself."""
     waivers: tuple[WaiverEntry, ...]
     """Failing checks that its operator accepts."""
     lock: Lock = field(compare=False, repr=False)

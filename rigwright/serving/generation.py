@@ -17,7 +17,10 @@ from rigwright.address_types import Port
 from rigwright.fetch_job_spec import ToolEnvironment
 from rigwright.gateway.address_reservations import RESERVATION_UNIT
 from rigwright.gateway.gateway_units import render_gateway
-from rigwright.host.generation_digest import digest_generation
+from rigwright.host.generation_layout import ACTIVATING as ACTIVATING
+from rigwright.host.generation_layout import META as META
+from rigwright.host.generation_layout import PROVEN as PROVEN
+from rigwright.host.generation_layout import digest_generation
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER, UNIT_FOLDER, SocketUnit, UnitState
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog_schema import Card
@@ -235,12 +238,6 @@ def _gateway_state(made: _GatewayUnit) -> UnitState:
     )
 
 
-# Beside the files that a generation's digest is made of: its digest and when it was written.
-META = "meta"
-# Written once all its instances have answered.
-PROVEN = "proven"
-# In the configuration's folder while a generation is being activated: the numbers of the old and the new one.
-ACTIVATING = "activating"
 SETTLE = "rigwright_settle.service"
 
 

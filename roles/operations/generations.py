@@ -18,7 +18,7 @@ from pyinfra.facts.files import FileContents
 
 from rigwright.gateway.gateway_units import ROUTER_RUNTIME, RUNTIME
 from rigwright.gateway.secrets_distribution import GATEWAY, ROUTER
-from rigwright.host.generation_digest import file_mode
+from rigwright.host.generation_layout import file_mode
 from rigwright.model.rig import Rig
 from rigwright.serving import serving_state
 from rigwright.serving.activation import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rigwright.host.generation_digest import file_mode
+from rigwright.host.generation_layout import file_mode
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.monitoring_schema import Monitoring
 from rigwright.monitoring import self_check

@@ -239,6 +239,7 @@ def sample_rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: ob
         signers=None,
         signatures=(),
         signature_faults=(),
+        pull=None,
         waivers=(),
         variants=(),
         engine_artefacts={"plain": (SOURCE,)},

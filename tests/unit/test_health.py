@@ -14,7 +14,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from rigwright.engines import kinds
-from rigwright.host.generation_digest import file_mode
+from rigwright.host.generation_layout import file_mode
 from rigwright.nvidia.cards.smi import TIMED_OUT
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import (

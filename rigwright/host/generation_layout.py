@@ -1,9 +1,18 @@
-"""The digest of a generation's folder. A box that pulls generations has this file, too."""
+"""Names and the digest of a generation's folder. A box that pulls generations has this file, too."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+
+# Beside the files that a generation's digest is made of: its digest and when it was written.
+META = "meta"
+# Written once all its instances have answered.
+PROVEN = "proven"
+# In the configuration's folder while a generation is being activated: the numbers of the old and the new one.
+ACTIVATING = "activating"
+# The unit that an activation runs as.
+JOB = "rw-job-activate"
 
 
 def file_mode(text: str) -> str:
