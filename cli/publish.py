@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 
 import click
@@ -77,8 +78,9 @@ class PublishedBoxes:
         except (SignatureRefused, ValueError) as error:
             raise click.ClickException(f"{path} is not a timestamp: {error}; remove it to publish anew") from None
 
+    @cached_property
     def next_serial(self) -> int:
-        """A serial of the clock, above all that were published."""
+        """The serial of all that this run signs: the clock's, above all that were published."""
         used = max((self.serial, *(one.serial for one in self.entries.values())))
         return max(int(self.now.strftime("%Y%m%d%H%M%S")), used + 1)
 
@@ -123,7 +125,7 @@ class PublishedBoxes:
         details = render_generation_details(
             box.name, desired.facts.pull.machine, declaration, box.rig.digest, len(payload)
         )
-        serial = self.next_serial()
+        serial = self.next_serial
         subjects = ((GENERATION, desired.generation.digest), (PAYLOAD, digest))
         content = self._sign("generation", subjects, serial, days, details)
         self._write(payload_file(digest), payload)
@@ -138,7 +140,7 @@ class PublishedBoxes:
         if len(self.entries) > MOST_SUBJECTS:
             raise click.ClickException(f"{len(self.entries)} boxes: a folder has at most {MOST_SUBJECTS}")
         subjects = tuple((box, one.sha256) for box, one in sorted(self.entries.items()))
-        serial = self.next_serial()
+        serial = self.next_serial
         content = self._sign("timestamp", subjects, serial, days, render_timestamp_details(self.entries))
         self._write(TIMESTAMP_FILE, content)
         return f"timestamp {serial}, valid until {render_time(self.now + timedelta(days=days))}"

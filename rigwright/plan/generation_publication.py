@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rigwright.host.systemd import UnitState
 from rigwright.model.installation import MARKER
@@ -20,6 +20,7 @@ from rigwright.serving.generation import Generation, parse_manifest
 from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit
 
 MARK = "Description="
+RUNNING = ObservedUnit("active", "running")
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,13 @@ def build_settled_serving(config: str, base: BaseGeneration) -> ObservedServing:
     """
     kept = ObservedGeneration(1, base.digest, base.digest, "", mark=base.mark, unit_files=base.unit_files)
     return ObservedServing(
-        generations=(ObservedGeneration(**{**vars(kept), "unit_states": base.unit_states}),),
+        generations=(replace(kept, unit_states=base.unit_states),),
         current=1,
         loaded=base.mark,
         enabled=True,
         links={name: f"{config}/current/units/{name}" for name in base.unit_files},
         processes={
-            one.unit: ObservedUnit(
-                "active", "running", started_from=one.started_from, configured_from=one.configured_from
-            )
+            one.unit: replace(RUNNING, started_from=one.started_from, configured_from=one.configured_from)
             for one in base.unit_states
         },
         sockets={holder.unit: holder.addresses for one in base.unit_states for holder in one.holders},
