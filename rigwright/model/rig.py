@@ -105,13 +105,15 @@ class Rig:
 
 
 def account_names(rig: Rig) -> tuple[str, ...]:
-    """The system users of all services: instances in their order, gateway, monitoring, self-tests and hub client."""
+    """The system users of all services: instances in their order, gateway, monitoring, self-tests, hub client
+    and pulls."""
     accounts = rig.accounts
     gateway = (accounts.gateway, accounts.router) if rig.gateway else ()
     exporters = accounts.exporters(rig.monitoring, cards=bool(rig.cards)).values()
     doctor = (accounts.doctor,) if any(p.keys.selftest for one in rig.instances for p in one.plugins) else ()
     hub = (accounts.hub,) if rig.hub_client else ()
-    return (*map(accounts.of_instance, rig.instances), *gateway, *exporters, *doctor, *hub)
+    pull = (accounts.pull,) if rig.pull else ()
+    return (*map(accounts.of_instance, rig.instances), *gateway, *exporters, *doctor, *hub, *pull)
 
 
 def locked_artefacts(rig: Rig) -> tuple[Artefact, ...]:

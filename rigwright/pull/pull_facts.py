@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
 
 from rigwright.host.script_output import HostOutput, Schema, free_text, sha256, text
 from rigwright.model.fact_types import PullFacts
 from rigwright.model.inventory_feature import EntryDraft, FactSource, Feature, Fields
+from rigwright.model.pull_schema import PullEntry
 from rigwright.model.rig import Rig
 from rigwright.pull.publication import BOX
-from rigwright.pull.pull_units import pull_state
+from rigwright.pull.pull_units import MOST_DELAY, pull_state
 
 RECORD = "state.json"
 SIGNS = ("generation", "timestamp")
+MINUTE = 60  # seconds
+LATE_RUNS = 3  # that may fail, as those while a web server restarts
+SLOW_S = 900  # seconds for a run
 
 
 def _probe_values(rig: Rig) -> Mapping[str, object]:
@@ -35,6 +40,38 @@ def parse_pull_record(content: str, machine: str = "") -> PullFacts:
         return PullFacts(machine, outcome="refused", reason="record", text="the record of pulls is not readable")
     run, verified, serial = numbers
     return PullFacts(machine, run, verified, serial, *words)
+
+
+def describe_pull_problem(facts: PullFacts) -> str:
+    """Why the box does not serve the newest published generation; empty where it does, or nothing is known."""
+    if facts.outcome in ("refused", "failed"):
+        return f"{facts.outcome}: {facts.text}"
+    return ""
+
+
+def describe_late_pull(facts: PullFacts, pull: PullEntry, now: float, since: float) -> str:
+    """Why the last verified timestamp is too old; empty where it is not.
+
+    Args:
+        facts: The box's record.
+        pull: Its declaration.
+        now: Its clock, in seconds since 1970.
+        since: When it was booted or deployed, likewise.
+    """
+    waited = now - max(facts.verified, since)
+    if waited <= LATE_RUNS * pull.interval_minutes * MINUTE + MOST_DELAY + SLOW_S:
+        return ""
+    why = f" ({facts.text})" if facts.outcome == "unreachable" else ""
+    return f"none for {waited / MINUTE:.0f} minutes{why}"
+
+
+def describe_pull(facts: PullFacts) -> str:
+    """The pulls of a box, in one sentence."""
+    if not facts.run:
+        return "pull: no run yet"
+    time = datetime.fromtimestamp(facts.run, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    serial = f", serial {facts.serial}" if facts.serial else ""
+    return f"pull: {facts.outcome} at {time}{serial}{': ' if facts.text else ''}{facts.text}"
 
 
 def _read_facts(output: HostOutput) -> Mapping[str, object]:

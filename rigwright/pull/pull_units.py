@@ -18,8 +18,6 @@ PULL = "rigwright_pull"
 PULL_SERVICE, PULL_TIMER = f"{PULL}.service", f"{PULL}.timer"
 PULL_FETCH_SERVICE = f"{PULL}_fetch.service"
 FETCHED = f"/run/{PULL}"
-FETCHED_FOLDERS = (FETCHED, f"/run/private/{PULL}")
-"""The link that systemd makes for a service with a user of its own, and its target."""
 OWNED = "# Written by rigwright to pull generations; changes here are undone by the next deploy."
 MOST_DELAY = 300  # seconds by which a run is delayed, at random: boxes of a fleet do not begin at once
 PROGRAM = ("__init__.py", "fetch.py", "run.py", "served_generation.py", "settings.py", "transfer.py")
@@ -132,7 +130,13 @@ def render_pull_units(rig: Rig, folder: str, metrics: str) -> dict[str, str]:
     seconds = rig.pull.interval_minutes * 60
     values = {
         **{"owned": OWNED, "program": folder, "settings": settings_path(folder), "fetched": FETCHED},
-        **{"runtime": PULL, "roots": rig.roots, "state": pull_state(rig.roots), "metrics": metrics},
+        **{
+            "user": rig.accounts.pull,
+            "runtime": PULL,
+            "roots": rig.roots,
+            "state": pull_state(rig.roots),
+            "metrics": metrics,
+        },
         **{"service": PULL_SERVICE, "fetch": PULL_FETCH_SERVICE, "seconds": seconds},
         **{"minutes": rig.pull.interval_minutes, "delay": min(MOST_DELAY, seconds)},
     }

@@ -88,12 +88,18 @@ class BoxPull:
         if self.record.value.get("attempt"):
             with self._hold_deploy_lock("end of an interrupted pull"):
                 return self._continue_attempt()
-        report = json.loads(self._read(REPORT, 8192) or b'{"reason": "unreachable", "text": "nothing was fetched"}')
-        if report.get("reason") == "unreachable":
+        reason, text = self._read_report()
+        if reason == "unreachable":
             # what was verified before holds until it expires, and the box says so
             self._verify_fetched_timestamp()
-            raise PullEnded("unreachable", "unreachable", str(report.get("text")))
-        published, payload = self._verify()
+            raise PullEnded("unreachable", reason, text)
+        try:
+            published, payload = self._verify()
+        except SignatureRefused:
+            if reason:
+                # the service that fetches has refused a file: the next ones are missing
+                raise PullEnded("refused", reason, text) from None
+            raise
         if published is None or payload is None:
             return "current"
         with self._hold_deploy_lock(f"pull of generation {published.serial}"):
@@ -101,6 +107,14 @@ class BoxPull:
 
     def _read(self, name: str, most: int) -> bytes:
         return read_bounded(f"{self.settings.fetched}/{name}", most) or b""
+
+    def _read_report(self) -> tuple[str, str]:
+        """The reason and the text of the service that fetches; the reason is empty where it has refused nothing."""
+        try:
+            report = json.loads(self._read(REPORT, 8192))
+            return str(report["reason"])[:40], str(report["text"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return "unreachable", "nothing was fetched"
 
     def _verify_fetched_timestamp(self) -> Any:
         settings = self.settings
@@ -117,8 +131,7 @@ class BoxPull:
         settings = self.settings
         entry = self._verify_fetched_timestamp()
         if entry is None:
-            report = json.loads(self._read(REPORT, 8192) or b"{}")
-            raise PullEnded("refused", str(report.get("reason")), str(report.get("text")))
+            raise SignatureRefused("missing", "there is no timestamp")
         if entry.serial in self.record.failed:
             raise PullEnded("failed", "failed_before", f"generation {entry.serial} failed, and is not tried again")
         if entry.serial == self.record.serial:
@@ -229,12 +242,17 @@ class BoxPull:
 
 def render_pull_metrics(value: dict[str, Any]) -> str:
     """The record in Prometheus' text format."""
-    lines = []
-    for name, key in (("run_seconds", "run"), ("verified_seconds", "verified"), ("serial", "serial")):
-        lines += [f"# TYPE rigwright_pull_{name} gauge", f"rigwright_pull_{name} {int(value.get(key) or 0)}"]
-    lines.append("# TYPE rigwright_pull_outcome gauge")
     reason = "".join(one for one in str(value["reason"]) if one.isalnum() or one == "_")[:40]
-    lines.append(f'rigwright_pull_outcome{{outcome="{value["outcome"]}",reason="{reason}"}} 1')
+    lines = [
+        "# TYPE rigwright_pull_run_seconds gauge",
+        f"rigwright_pull_run_seconds {int(value['run'])}",
+        "# TYPE rigwright_pull_verified_seconds gauge",
+        f"rigwright_pull_verified_seconds {int(value.get('verified') or 0)}",
+        "# TYPE rigwright_pull_serial gauge",
+        f"rigwright_pull_serial {int(value.get('serial') or 0)}",
+        "# TYPE rigwright_pull_outcome gauge",
+        f'rigwright_pull_outcome{{outcome="{value["outcome"]}",reason="{reason}"}} 1',
+    ]
     return "\n".join(lines) + "\n"
 
 
