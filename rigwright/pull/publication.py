@@ -27,7 +27,7 @@ MOST_AHEAD = timedelta(days=1)
 SERIAL_FORM = "%Y%m%d%H%M%S"
 GENERATION, PAYLOAD = "generation", "payload"
 """Subjects of a box's statement."""
-BOX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_BOX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,199}(/[A-Za-z0-9][A-Za-z0-9._+@-]{0,199}){0,5}")
 _TARGET = re.compile(r"/[^\x00-\x1f\x7f]{1,1000}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -112,7 +112,7 @@ def parse_entries(statement: Statement) -> dict[str, PublishedEntry]:
         )
     entries = {}
     for box, row in rows.items():
-        if not BOX.fullmatch(box) or not isinstance(row, list) or len(row) != 2 or not all(map(_is_positive, row)):
+        if not _BOX.fullmatch(box) or not isinstance(row, list) or len(row) != 2 or not all(map(_is_positive, row)):
             raise SignatureRefused("malformed", "a box of the timestamp is malformed")
         entries[box] = PublishedEntry(row[0], row[1], digests[box])
     return entries

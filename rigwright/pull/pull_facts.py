@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 
@@ -11,10 +12,10 @@ from rigwright.model.fact_types import PullFacts
 from rigwright.model.inventory_feature import EntryDraft, FactSource, Feature, Fields
 from rigwright.model.pull_schema import PullEntry
 from rigwright.model.rig import Rig
-from rigwright.pull.publication import BOX
 from rigwright.pull.pull_units import MOST_DELAY, pull_state
 
 RECORD = "state.json"
+BOX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 SIGNS = ("generation", "timestamp")
 MINUTE = 60  # seconds
 LATE_RUNS = 3  # that may fail, as those while a web server restarts

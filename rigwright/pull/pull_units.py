@@ -130,13 +130,8 @@ def render_pull_units(rig: Rig, folder: str, metrics: str) -> dict[str, str]:
     seconds = rig.pull.interval_minutes * 60
     values = {
         **{"owned": OWNED, "program": folder, "settings": settings_path(folder), "fetched": FETCHED},
-        **{
-            "user": rig.accounts.pull,
-            "runtime": PULL,
-            "roots": rig.roots,
-            "state": pull_state(rig.roots),
-            "metrics": metrics,
-        },
+        **{"user": rig.accounts.pull, "runtime": PULL, "roots": rig.roots},
+        **{"state": pull_state(rig.roots), "metrics": metrics},
         **{"service": PULL_SERVICE, "fetch": PULL_FETCH_SERVICE, "seconds": seconds},
         **{"minutes": rig.pull.interval_minutes, "delay": min(MOST_DELAY, seconds)},
     }

@@ -35,13 +35,13 @@ from tests.unit.signing_keys import make_key, trust
 CHAT = "rigwright-chat.service"
 
 
-def wanted(port: int = 8020, **changes: object) -> TargetState:
+def build_wanted(port: int = 8020, **changes: object) -> TargetState:
     rig = sample_rig(sample_instance(port=port), pull=PullEntry(url="http://192.0.2.1"), **changes)
     return build_target_state(rig, sample_facts())
 
 
 def test_a_payload_has_a_way_from_and_to_each_generation() -> None:
-    old, new = wanted(8020), wanted(8021)
+    old, new = build_wanted(8020), build_wanted(8021)
     first = build_payload(old, (), None)
     base = base_of_payload(parse_published(first.render()))
     assert base.digest == old.generation.digest == first.digest
@@ -60,14 +60,14 @@ def test_a_payload_has_a_way_from_and_to_each_generation() -> None:
 
 
 def test_a_settled_host_is_one_that_a_deploy_leaves_alone() -> None:
-    made = wanted()
+    made = build_wanted()
     base = base_of_payload(build_payload(made, (), None))
     found = build_settled_serving(made.rig.roots.config, base)
     assert plan_activation(found, made.rig.roots.config, goal_for(found, made.generation)) is None
 
 
 def test_a_payload_is_parsed_as_it_was_written() -> None:
-    made = wanted()
+    made = build_wanted()
     payload = build_payload(made, (), None)
     content = payload.render()
     published = PublishedGeneration(
@@ -81,22 +81,22 @@ def test_a_payload_is_parsed_as_it_was_written() -> None:
 
 
 def test_the_declaration_covers_all_that_a_pull_does_not_bring() -> None:
-    plain = digest_declaration(wanted())
+    plain = digest_declaration(build_wanted())
     # another port is part of the generation alone
-    assert digest_declaration(wanted(8021)) == plain
+    assert digest_declaration(build_wanted(8021)) == plain
     key = make_key
     for changes in (
         {"share": None, "keep_generations": 4},
         {"signers": None},
     ):
         assert key
-        assert digest_declaration(wanted(**changes)) == plain
-    other = replace(wanted().rig, pull=PullEntry(url="http://192.0.2.2"))
-    assert render_declaration(other, "debian-12") != render_declaration(wanted().rig, "debian-12")
+        assert digest_declaration(build_wanted(**changes)) == plain
+    other = replace(build_wanted().rig, pull=PullEntry(url="http://192.0.2.2"))
+    assert render_declaration(other, "debian-12") != render_declaration(build_wanted().rig, "debian-12")
 
 
 def test_the_program_of_a_box_needs_the_standard_library_only(tmp_path: Path) -> None:
-    rig = replace(wanted().rig, signers=trust(make_key(tmp_path, "alice")))
+    rig = replace(build_wanted().rig, signers=trust(make_key(tmp_path, "alice")))
     folder = pull_program_folder(rig.roots)
     for path, text in render_pull_files(rig).items():
         place = tmp_path / "box" / path.removeprefix(f"{folder}/")
@@ -116,7 +116,7 @@ def test_a_box_without_pull_has_nothing_of_it() -> None:
     rig = sample_rig(sample_instance())
     assert (render_pull_files(rig), render_units_of_pull(rig)) == ({}, {})
     assert not any("pull" in path for path in render_self_check(rig, "debian-12"))
-    timer = next(text for path, text in render_units_of_pull(wanted().rig).items() if path.endswith(PULL_TIMER))
+    timer = next(text for path, text in render_units_of_pull(build_wanted().rig).items() if path.endswith(PULL_TIMER))
     assert "OnUnitInactiveSec=900\n" in timer
     assert "RandomizedDelaySec=300\n" in timer
 

@@ -47,7 +47,7 @@ def fetch_published(settings: PullSettings, now: datetime) -> None:
         write_whole(f"{place}/{TIMESTAMP}", data)
         write_whole(f"{place}/{TAG}", tag.encode("ascii", "ignore"))
         timestamp = data
-    _, entry = verify_timestamp(timestamp or b"", settings.box, settings.signers, record.seen, now)
+    _, entry = verify_timestamp(timestamp or b"", settings.box, settings.signers, record.serials, now)
     if entry.serial == record.serial or entry.serial in record.failed:
         return
     if entry.size > MOST_METADATA:
@@ -63,15 +63,22 @@ def fetch_published(settings: PullSettings, now: datetime) -> None:
         write_whole(f"{place}/{PAYLOAD}", payload or b"")
 
 
+def write_report(settings: PullSettings, reason: str, text: str) -> None:
+    """Tell root why nothing comes; both empty where all has come."""
+    write_whole(f"{settings.fetched}/{REPORT}", json.dumps({"reason": reason, "text": text}))
+
+
 def main(words: list[str]) -> int:
     """Fetch once; the report has the reason where a file is refused or does not come."""
     settings = PullSettings(words[0])
     reason = text = ""
+    # a kill or an error leaves the report of no success
+    write_report(settings, "unreachable", "the service that fetches did not end")
     try:
         fetch_published(settings, datetime.now(timezone.utc).replace(microsecond=0))
     except TransferFailed as error:
         reason, text = "unreachable", str(error)
     except SignatureRefused as error:
         reason, text = error.reason, str(error)
-    write_whole(f"{settings.fetched}/{REPORT}", json.dumps({"reason": reason, "text": text}))
+    write_report(settings, reason, text)
     return 0

@@ -121,7 +121,9 @@ class BoxPull:
         data = self._read(TIMESTAMP, MOST_TIMESTAMP)
         if not data:
             return None
-        self.record.seen, entry = verify_timestamp(data, settings.box, settings.signers, self.record.seen, self.now)
+        self.record.serials, entry = verify_timestamp(
+            data, settings.box, settings.signers, self.record.serials, self.now
+        )
         self.record.value["verified"] = int(self.now.timestamp())
         self.record.write()
         return entry

@@ -81,13 +81,13 @@ class PullRecord:
             self.value = {"trust": settings.trust, "attempt": self.value.get("attempt")}
 
     @property
-    def seen(self) -> SeenSerials:
+    def serials(self) -> SeenSerials:
         """The serials that the box has verified."""
         return SeenSerials(*(self.value.get("seen") or (0, "", 0)))
 
-    @seen.setter
-    def seen(self, serials: SeenSerials) -> None:
-        self.value["seen"] = [serials.timestamp, serials.timestamp_sha256, serials.generation]
+    @serials.setter
+    def serials(self, value: SeenSerials) -> None:
+        self.value["seen"] = [value.timestamp, value.timestamp_sha256, value.generation]
 
     @property
     def serial(self) -> int:
