@@ -255,6 +255,12 @@ def test_each_unit_has_to_run_from_the_current_generation(
     assert served_generation.describe_unsettled(world.settings, str(folder)) == text
 
 
+@pytest.mark.parametrize("report", ["", "[]", "{}", "[" * 5000, "\x00"])
+def test_a_report_of_any_text_is_one_of_no_success(world: PublishedWorld, report: str) -> None:
+    Path(world.settings.fetched, "report.json").write_text(report)
+    assert outcome(world) == ("unreachable", "unreachable")
+
+
 def test_a_web_server_that_is_away_is_no_refusal(world: PublishedWorld) -> None:
     fetched = Path(world.settings.fetched)
     (fetched / "report.json").write_text('{"reason": "unreachable", "text": "timestamp.json: refused\\u001b"}')

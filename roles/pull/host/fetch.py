@@ -22,11 +22,15 @@ from rigwright.signing.refusals import SignatureRefused
 from .settings import PullRecord, PullSettings, read_bounded, write_whole
 from .transfer import PublishedFolder, TransferFailed
 
+TYPE_CHECKING = False  # as in settings.py
+if TYPE_CHECKING:
+    from rigwright.pull.publication import PublishedGeneration
+
 REPORT, TIMESTAMP, STATEMENT, PAYLOAD, TAG = "report.json", "timestamp", "statement", "payload", "tag"
 
 
-def fetch_published(settings: PullSettings, now: datetime) -> None:
-    """Fetch what is new, and stop at the first file that is refused.
+def fetch_published(settings: PullSettings, now: datetime) -> PublishedGeneration | None:
+    """Fetch what is new, and stop at the first file that is refused; returns the box's statement, None for a known one.
 
     Args:
         settings: The box's.
@@ -49,7 +53,7 @@ def fetch_published(settings: PullSettings, now: datetime) -> None:
         timestamp = data
     _, entry = verify_timestamp(timestamp or b"", settings.box, settings.signers, record.serials, now)
     if entry.serial == record.serial or entry.serial in record.failed:
-        return
+        return None
     if entry.size > MOST_METADATA:
         raise SignatureRefused("too_large", f"the statement of the box has more than {MOST_METADATA} bytes")
     statement = read_bounded(f"{place}/{STATEMENT}", entry.size)
@@ -61,6 +65,7 @@ def fetch_published(settings: PullSettings, now: datetime) -> None:
     if payload is None or hashlib.sha256(payload).hexdigest() != wanted.payload_sha256:
         payload, _ = published.fetch(payload_file(wanted.payload_sha256), min(wanted.payload_size, MOST_PAYLOAD))
         write_whole(f"{place}/{PAYLOAD}", payload or b"")
+    return wanted
 
 
 def write_report(settings: PullSettings, reason: str, text: str) -> None:
