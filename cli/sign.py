@@ -75,7 +75,7 @@ class SigningTarget(InventoryPath):
 )
 @click.option("--renew", is_flag=True, help="With --publish: only renew the timestamp; no host is reached.")
 def sign(inventory: str, key_file: Path | None, days: int, folder: Path | None, renew: bool) -> None:
-    """Sign a lock, a bundle or generations.
+    """Sign and publish inputs.
 
     Signs INVENTORY's lock and its rigs' bundles, or the folder BUNDLE, with ssh-keygen. The inventory must have
     `signers`; its hosts then accept no other lock or bundle, and none with an earlier serial.

@@ -68,6 +68,7 @@ DISTRIBUTION = {
     "mokutil": "mokutil",
     "nginx": "nginx",
     "ninja-build": "ninja",
+    "openssh-client": "ssh-keygen",
     "passwd": "useradd userdel usermod",
     "procps": "kill sysctl",
     "python3, python3-venv": "python3",

@@ -14,7 +14,16 @@ from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.conftest import BootHost
 from tests.hosts.gateway_box import run_rigwright
-from tests.hosts.support import PORT, is_serving, red_check_lines, run_deploy, run_plan, wait_until, write_inventory
+from tests.hosts.support import (
+    PORT,
+    is_serving,
+    red_check_lines,
+    red_checks,
+    run_deploy,
+    run_plan,
+    wait_until,
+    write_inventory,
+)
 from tests.unit.signing_keys import make_key, public_key
 
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
@@ -100,6 +109,8 @@ def test_a_box_pulls_a_generation_and_returns_from_a_bad_one(box: PullingBox) ->
     outcome, reason, text = box.pull()
     assert (outcome, reason, box.current(), is_serving(host)) == ("failed", "gate", "generations/2", True), text
     assert box.pull()[:2] == ("failed", "failed_before")
+    assert "Y04" in red_checks(box.inventory)
+    assert "pull: failed at " in run_rigwright("status", str(box.inventory)).stdout
 
     # a kill while the new generation starts: the next run ends what the job has done
     box.publish(tasks_max=301)

@@ -90,7 +90,7 @@ class BoxPull:
                 return self._continue_attempt()
         reason, text = self._read_report()
         if reason == "unreachable":
-            # what was verified before holds until it expires, and the box says so
+            # the last verified timestamp holds until it expires
             self._verify_fetched_timestamp()
             raise PullEnded("unreachable", reason, text)
         try:
