@@ -386,7 +386,7 @@ def pullers(boxes: int, file: str | None) -> None:
         report = benchmarks.pull_fleet.measure(boxes, show)
     if file:
         write_output(file, report.as_json())
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             *(row.round, str(row.boxes), str(row.verified), f"{row.requests / row.boxes:.2f}"),
             *(format_size(row.sent_bytes // row.boxes), f"{row.processor:.2f}", f"{row.seconds:.1f}"),

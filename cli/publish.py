@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
@@ -84,32 +85,44 @@ class PublishedBoxes:
         used = max((self.serial, *(one.serial for one in self.entries.values())))
         return max(int(self.now.strftime("%Y%m%d%H%M%S")), used + 1)
 
-    def published_digest(self, box: str) -> tuple[str, str]:
-        """SHA-256 of the generation and of the declaration that are published for a box; empty without any."""
-        statement = self._read_statement(box)
-        if statement is None:
-            return "", ""
-        return dict(statement.subjects).get(GENERATION, ""), str(statement.details.get("declaration"))
-
-    def _read_statement(self, box: str) -> Statement | None:
-        entry = self.entries.get(box)
-        with suppress(SignatureRefused, ValueError):
-            if entry:
-                content = local_files.read_content(self.folder / metadata_file(box, entry.serial), MOST_METADATA)
-                return parse_statement(parse_envelope(content), "generation")
-        return None
-
     def load_bases(self, box: str) -> list[BaseGeneration]:
         """The generations that were published for a box, the newest first."""
         found = []
-        places = sorted(self.folder.glob(metadata_file(box, 0).replace(".0.", ".*.")), reverse=True)
-        for path in places[:KEPT_BASES]:
+        for path in self._list_statements(box)[:KEPT_BASES]:
             # one that was removed or replaced is no base
             with suppress(SignatureRefused, ValueError, KeyError):
-                statement = parse_statement(parse_envelope(local_files.read_content(path, MOST_METADATA)), "generation")
-                place = self.folder / payload_file(dict(statement.subjects)[PAYLOAD])
-                found.append(base_of_payload(parse_published(local_files.read_content(place, MOST_PAYLOAD))))
+                content = local_files.read_content(self._find_payload(path), MOST_PAYLOAD)
+                found.append(base_of_payload(parse_published(content)))
         return found
+
+    def _list_statements(self, box: str) -> list[Path]:
+        """The statements of a box, the newest first."""
+        form = re.compile(rf"{re.escape(box)}\.([0-9]{{1,17}})\.json")
+        folder = (self.folder / metadata_file(box, 0)).parent
+        found = {int(match[1]): path for path in folder.glob("*.json") if (match := form.fullmatch(path.name))}
+        return [path for _, path in sorted(found.items(), reverse=True)]
+
+    def _find_payload(self, statement: Path) -> Path:
+        parsed = parse_statement(parse_envelope(local_files.read_content(statement, MOST_METADATA)), "generation")
+        return self.folder / payload_file(dict(parsed.subjects)[PAYLOAD])
+
+    def prune(self) -> None:
+        """Remove statements that no box needs any more, and payloads that no statement has."""
+        needed = set()
+        for box in self.entries:
+            statements = self._list_statements(box)
+            for path in statements[: KEPT_BASES + 1]:
+                with suppress(SignatureRefused, ValueError, KeyError):
+                    needed.add(self._find_payload(path))
+            for path in statements[KEPT_BASES + 1 :]:
+                path.unlink(missing_ok=True)
+        for path in (self.folder / payload_file("x")).parent.glob("*.json"):
+            if path not in needed:
+                path.unlink(missing_ok=True)
+
+    def keep(self, boxes: Collection[str]) -> None:
+        """Publish no other boxes any more."""
+        self.entries = {box: one for box, one in self.entries.items() if box in boxes}
 
     def add_box(self, box: ConnectedHost, days: int) -> str:
         """Publish the generation of a box; returns a sentence."""
@@ -161,7 +174,8 @@ class PublishedBoxes:
     def _write(self, name: str, content: bytes) -> None:
         path = self.folder / name
         try:
-            write_atomically(path, content.decode(), makes_folder=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content.decode())
             path.chmod(0o644)
         except OSError as error:
             raise click.ClickException(f"{path}: {error.strerror}") from None
@@ -195,6 +209,8 @@ def publish_inventory(
     if not only_timestamp:
         boxes, gone = connect_inventory(inventory, None, _require_supply)
         pulling = [one for one in boxes if one.rig.pull]
+        # a box that is not declared any more, or does not pull, is taken out
+        published.keep({*(one.name for one in pulling), *gone})
         for sentence in map_hosts(pulling, lambda box: published.add_box(box, days)):
             print_prose(sentence)
         for name, why in gone.items():
@@ -202,6 +218,7 @@ def publish_inventory(
         if not pulling and not gone:
             raise click.ClickException(f'{inventory}: no rig pulls: add "pull": {{"url": "https://..."}}')
     print_prose(f"{folder}: {published.write_timestamp(min(days, TIMESTAMP_DAYS))}")
+    published.prune()
 
 
 def _require_supply(rigs: Mapping[str, Rig]) -> None:

@@ -10,9 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click import ClickException
 from click.testing import CliRunner
 
 from cli import main
+from cli.publish import publish_inventory
+from rigwright.model.fact_types import PullFacts
 from rigwright.model.installation import MARKER
 from rigwright.model.pull_schema import PullEntry
 from rigwright.monitoring.self_check import pull_program_folder, render_pull_files, render_units_of_pull
@@ -25,14 +28,28 @@ from rigwright.plan.generation_publication import (
 )
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from rigwright.plan.self_check_declaration import render_declaration, render_self_check
-from rigwright.pull.publication import PublishedGeneration, parse_payload
+from rigwright.pull.publication import (
+    PublishedEntry,
+    PublishedGeneration,
+    PullPayload,
+    SeenSerials,
+    metadata_file,
+    parse_payload,
+    payload_file,
+    verify_generation,
+    verify_timestamp,
+)
 from rigwright.pull.pull_facts import describe_late_pull, describe_pull, describe_pull_problem, parse_pull_record
 from rigwright.pull.pull_units import PULL_TIMER
 from rigwright.serving.activation import goal_for, plan_activation
+from rigwright.serving.serving_state import ObservedServing
+from rigwright.signing.refusals import SignatureRefused
+from rigwright.signing.timestamps import current_time
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 from tests.unit.signing_keys import make_key, trust
 
-CHAT = "rigwright-chat.service"
+MACHINE = "c" * 64
+NOTHING = ObservedServing()
 
 
 def build_wanted(port: int = 8020, **changes: object) -> TargetState:
@@ -84,13 +101,7 @@ def test_the_declaration_covers_all_that_a_pull_does_not_bring() -> None:
     plain = digest_declaration(build_wanted())
     # another port is part of the generation alone
     assert digest_declaration(build_wanted(8021)) == plain
-    key = make_key
-    for changes in (
-        {"share": None, "keep_generations": 4},
-        {"signers": None},
-    ):
-        assert key
-        assert digest_declaration(build_wanted(**changes)) == plain
+    assert digest_declaration(build_wanted(keep_generations=4)) == plain
     other = replace(build_wanted().rig, pull=PullEntry(url="http://192.0.2.2"))
     assert render_declaration(other, "debian-12") != render_declaration(build_wanted().rig, "debian-12")
 
@@ -185,3 +196,76 @@ def test_pull_needs_signers(tmp_path: Path, signs: str | None, text: str) -> Non
     done = CliRunner().invoke(main, ["validate", str(path)])
     assert done.exit_code != 0
     assert text in " ".join(done.output.split())
+
+
+class StandInBox:
+    """A connected box."""
+
+    def __init__(self, name: str, made: TargetState, served: ObservedServing) -> None:
+        self.name, self.rig, self._made, self._served = name, made.rig, made, served
+
+    def resolve_desired(self) -> TargetState:
+        """Its target state."""
+        return self._made
+
+    def read_serving_state(self) -> ObservedServing:
+        """The state that it reports."""
+        return self._served
+
+
+class Publisher:
+    """Publications of an inventory with one box or more."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder, self.patch = folder / "published", patch
+        self.key = make_key(folder, "alice")
+        self.signers = trust(self.key)
+
+    def publish(self, *boxes: StandInBox, gone: dict[str, str] | None = None) -> None:
+        """Publish."""
+        self.patch.setattr("cli.publish.connect_inventory", lambda *words: ([*boxes], gone or {}))
+        publish_inventory("rig.py", self.folder, self.signers, self.key, 30, only_timestamp=False)
+
+    def read(self, box: str) -> tuple[SeenSerials, PublishedEntry]:
+        """The verified row of a box."""
+        content = (self.folder / "timestamp.json").read_bytes()
+        return verify_timestamp(content, box, self.signers, SeenSerials(), current_time())
+
+    def read_payload(self, box: str) -> PullPayload:
+        """The verified payload of a box."""
+        _, entry = self.read(box)
+        content = (self.folder / metadata_file(box, entry.serial)).read_bytes()
+        made = verify_generation(content, entry, box, MACHINE, self.signers, current_time())
+        return parse_payload((self.folder / payload_file(made.payload_sha256)).read_bytes(), made)
+
+
+def stand_in(name: str, port: int, served: ObservedServing = NOTHING) -> StandInBox:
+    made = build_wanted(port)
+    facts = replace(made.facts, pull=PullFacts(MACHINE))
+    return StandInBox(name, build_target_state(replace(made.rig, name=name), facts), served)
+
+
+def test_each_publication_begins_from_earlier_ones_and_removes_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher, digests = Publisher(tmp_path, monkeypatch), []
+    for port in range(8020, 8027):
+        publisher.publish(stand_in("box", port), stand_in("box.2", port))
+        payload = publisher.read_payload("box")
+        assert list(payload.activate) == digests[-3:][::-1]
+        digests.append(payload.digest)
+    assert len([*(publisher.folder / "boxes").iterdir()]) == len([*(publisher.folder / "payloads").iterdir()]) == 8
+    # a box that is not reached keeps its row, and one that is not declared any more has none
+    before = publisher.read("box")[1]
+    publisher.publish(stand_in("box.2", 8030), gone={"box": "no route"})
+    assert publisher.read("box")[1] == before
+    assert publisher.read("box.2")[1].serial > before.serial
+    publisher.publish(stand_in("box.2", 8030))
+    with pytest.raises(SignatureRefused, match="no generation of box"):
+        publisher.read("box")
+    serial = publisher.read("box.2")[0].timestamp
+    publish_inventory("rig.py", publisher.folder, publisher.signers, publisher.key, 30, only_timestamp=True)
+    assert publisher.read("box.2")[0].timestamp > serial
+    (publisher.folder / "timestamp.json").write_text("{}")
+    with pytest.raises(ClickException, match="is not a timestamp: "):
+        publisher.publish(stand_in("box", 8020))

@@ -152,6 +152,19 @@ def test_a_kill_at_each_step_leaves_a_box_that_the_next_runs_complete(
     assert "failed" not in world.record
 
 
+def test_a_deploy_replaces_a_pulled_generation_until_the_next_publication(
+    world: PublishedWorld, systemd: StandInSystemd
+) -> None:
+    assert outcome(world) == ("activated", "")
+    systemd.run_root_job(world.settings, "", "deploy", "1")
+    assert outcome(world) == ("current", "replaced")
+    assert world.record["text"] == "generation 1 serves, by a deploy or a rollback, until the next publication"
+    world.publish(SERIAL + 1, NEW)
+    world.place()
+    assert outcome(world) == ("activated", "")
+    assert current(world) == "generations/2"
+
+
 def test_a_generation_that_does_not_serve_is_not_tried_again(world: PublishedWorld, systemd: StandInSystemd) -> None:
     systemd.serves = False
     assert outcome(world) == ("failed", "gate")

@@ -101,6 +101,10 @@ class BoxPull:
                 raise PullEnded("refused", reason, text) from None
             raise
         if published is None or payload is None:
+            number = self.folders.read_current()
+            if self.folders.read_digest(number) != self.record.value.get("digest"):
+                text = f"generation {number} serves, by a deploy or a rollback, until the next publication"
+                raise PullEnded("current", "replaced", text)
             return "current"
         with self._hold_deploy_lock(f"pull of generation {published.serial}"):
             return self._activate(published, payload)
@@ -149,7 +153,7 @@ class BoxPull:
         if missing := describe_missing(payload, published.declaration, settings):
             raise PullEnded("refused", "needs_deploy", f"needs a deploy: {missing}")
         if base == published.digest and not folders.is_activating() and folders.is_proven(number):
-            self._accept(published.serial)
+            self._accept(published.serial, published.digest)
             return "current"
         if not base or base not in payload.activate or base not in payload.restore:
             text = f"needs a deploy: no way from generation {number} of this box is published"
@@ -198,7 +202,7 @@ class BoxPull:
         settings, number = self.settings, self.folders.read_current()
         faults = [text] if not served else find_new_faults(settings, attempt["before"])
         if not faults and number == attempt["number"]:
-            self._accept(attempt["serial"])
+            self._accept(attempt["serial"], attempt["digest"])
             return "activated"
         if number == attempt["number"]:
             run_root_job(settings, JOB, attempt["restore"], str(attempt["base"]))
@@ -210,8 +214,8 @@ class BoxPull:
         )
         raise PullEnded("failed", "gate", f"{'; '.join(faults[:3]) or text} ({back})")
 
-    def _accept(self, serial: int) -> None:
-        self.record.value |= {"serial": serial, "attempt": None, "tries": None}
+    def _accept(self, serial: int, digest: str) -> None:
+        self.record.value |= {"serial": serial, "digest": digest, "attempt": None, "tries": None}
         self.record.write()
 
     @contextmanager
