@@ -1,12 +1,11 @@
 """The pulls of a box that fetches its generations itself."""
 
-import pytest
-
 from checks import check, expect
 from checks.remedy import host_command, instruction, show_log
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.self_check import SELF_CHECK
+from rigwright.model.fact_types import PullFacts
 from rigwright.model.pull_schema import PullEntry
 from rigwright.pull.pull_facts import describe_late_pull, describe_pull_problem
 from rigwright.pull.pull_units import PULL_FETCH_SERVICE, PULL_SERVICE
@@ -20,9 +19,8 @@ from rigwright.pull.pull_units import PULL_FETCH_SERVICE, PULL_SERVICE
     blind="a web server that withholds a newer timestamp, until the last one expires",
 )
 def test_pulls(survey: SurveyAnswers, scope: SurveyScope, pull: PullEntry) -> None:
-    facts, found = scope.desired.facts.pull, survey.read(SELF_CHECK)
-    if facts is None:
-        pytest.fail("the record of pulls is not readable")
+    # without a readable machine id there is no record
+    facts, found = scope.desired.facts.pull or PullFacts(""), survey.read(SELF_CHECK)
     problem = describe_pull_problem(facts)
     cure = instruction("repair what the text names, publish again, or deploy") + show_log(PULL_SERVICE)
     expect(problem, "a generation that is accepted", cure, holds=not problem)
