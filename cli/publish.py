@@ -36,8 +36,8 @@ from rigwright.pull.publication import (
     MOST_TIMESTAMP,
     PAYLOAD,
     TIMESTAMP_FILE,
-    FetchJob,
     PublishedEntry,
+    RootJob,
     metadata_file,
     parse_entries,
     payload_file,
@@ -51,6 +51,7 @@ from rigwright.signing.statements import MOST_SUBJECTS, SignedKind, Statement, p
 from rigwright.signing.timestamps import current_time, render_time
 from rigwright.signing.trusted_signers import TrustedSigners
 from roles.artefact_fetch import render_artefacts_test, render_fetch_script
+from roles.trees import render_record_job
 
 TIMESTAMP_DAYS = 7
 """Days for which a timestamp is valid: after that, each box reports that it gets no newer one."""
@@ -131,7 +132,8 @@ class PublishedBoxes:
             raise click.ClickException(f"{box.name}: its machine id is not readable")
         kept = [one for one in served.generations if one.is_intact and one.proven and one.number == served.current]
         bases = {one.digest: one for one in (*self.load_bases(box.name), *map(base_of_observed, kept))}
-        payload = build_payload(desired, bases.values(), _fetch_job(box.rig)).render()
+        record = RootJob(*render_record_job(box.rig, desired.generation.digest))
+        payload = build_payload(desired, bases.values(), _fetch_job(box.rig), record).render()
         if len(payload) > MOST_PAYLOAD:
             raise click.ClickException(f"{box.name}: its generation has {len(payload)} bytes; at most {MOST_PAYLOAD}")
         digest, declaration = hashlib.sha256(payload).hexdigest(), digest_declaration(desired)
@@ -181,12 +183,12 @@ class PublishedBoxes:
             raise click.ClickException(f"{path}: {error.strerror}") from None
 
 
-def _fetch_job(rig: Rig) -> FetchJob | None:
+def _fetch_job(rig: Rig) -> RootJob | None:
     """The job that fetches a box's weights; None where a secret, a bundle or the hub's client is needed."""
     weights = loaded_weights(rig.instances)
     if not weights or rig.bundle or rig.hub_client or fetch_credentials(rig.network, rig.bundle, weights):
         return None
-    return FetchJob(fetch_unit_name(weights), render_fetch_script(rig, weights), render_artefacts_test(rig, weights))
+    return RootJob(fetch_unit_name(weights), render_fetch_script(rig, weights), render_artefacts_test(rig, weights))
 
 
 def publish_inventory(

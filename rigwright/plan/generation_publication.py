@@ -13,7 +13,7 @@ from rigwright.model.instance import CACHES, WARM, loaded_weights
 from rigwright.model.rig import Rig, account_names
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.plan.self_check_declaration import render_declaration
-from rigwright.pull.publication import FetchJob, PullPayload
+from rigwright.pull.publication import PullPayload, RootJob
 from rigwright.serving.activation import Activation, ActivationGoal, goal_of, plan_activation
 from rigwright.serving.activation_script import render_activation
 from rigwright.serving.generation import Generation, parse_manifest
@@ -96,13 +96,16 @@ def render_ways(
     return activate, restore
 
 
-def build_payload(desired: TargetState, bases: Iterable[BaseGeneration], fetch: FetchJob | None) -> PullPayload:
+def build_payload(
+    desired: TargetState, bases: Iterable[BaseGeneration], fetch: RootJob | None, record: RootJob | None = None
+) -> PullPayload:
     """All that a box needs to activate its generation.
 
     Args:
         desired: The box's target state.
         bases: Generations that it may serve.
         fetch: The job that fetches its weights; None where a deploy has to.
+        record: The job that records what is installed.
     """
     rig, generation = desired.rig, desired.generation
     activate, restore = render_ways(rig, generation, bases)
@@ -115,7 +118,7 @@ def build_payload(desired: TargetState, bases: Iterable[BaseGeneration], fetch: 
     paths += [f"{rig.roots.installation_path(one.folder)}/{MARKER}" for one in desired.installations.values()]
     users = account_names(rig)
     return PullPayload(
-        generation.files, generation.links, activate, restore, tuple(dict.fromkeys(paths)), tuple(users), fetch
+        generation.files, generation.links, activate, restore, tuple(dict.fromkeys(paths)), tuple(users), fetch, record
     )
 
 

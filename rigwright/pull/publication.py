@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rigwright.host.generation_layout import digest_generation
@@ -32,6 +32,7 @@ _PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,199}(/[A-Za-z0-9][A-Za-z0-9._
 _TARGET = re.compile(r"/[^\x00-\x1f\x7f]{1,1000}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+_TEXT = re.compile(".*", re.DOTALL)
 _JOB = re.compile(r"rw-job-[a-z0-9-]{1,60}")
 
 
@@ -203,8 +204,8 @@ def _is_positive(value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class FetchJob:
-    """The job that fetches weights: it runs unless its test succeeds."""
+class RootJob:
+    """A job of root's, as a deploy has it: it runs unless its test succeeds."""
 
     unit: str
     script: str
@@ -226,8 +227,10 @@ class PullPayload:
     """Paths that a deploy has brought: the box needs all of them."""
     users: tuple[str, ...] = ()
     """System users, likewise."""
-    fetch: FetchJob | None = field(default=None)
-    """None where weights need a deploy."""
+    fetch: RootJob | None = None
+    """Fetches weights; None where those need a deploy."""
+    record: RootJob | None = None
+    """Records what is installed, after the activation."""
 
     @property
     def digest(self) -> str:
@@ -236,11 +239,12 @@ class PullPayload:
 
     def render(self) -> bytes:
         """The file: canonical JSON."""
-        fetch = [self.fetch.unit, self.fetch.script, self.fetch.test] if self.fetch else []
+        jobs = {"fetch": self.fetch, "record": self.record}
         table = {
             **{"files": dict(self.files), "links": dict(self.links)},
             **{"activate": dict(self.activate), "restore": dict(self.restore)},
-            **{"paths": [*self.paths], "users": [*self.users], "fetch": fetch},
+            **{"paths": [*self.paths], "users": [*self.users]},
+            **{name: [job.unit, job.script, job.test] if job else [] for name, job in jobs.items()},
         }
         return render_canonical_json(table)
 
@@ -259,12 +263,9 @@ def parse_payload(data: bytes, published: PublishedGeneration) -> PullPayload:
         raise SignatureRefused("other_subject", "the payload is another one than the statement of the box has")
     table = parse_strict_json(data, "the payload", MOST_PAYLOAD)
     if not isinstance(table, dict) or set(table) != {
-        *("files", "links", "activate", "restore", "paths", "users", "fetch")
+        *("files", "links", "activate", "restore", "paths", "users", "fetch", "record")
     }:
         raise SignatureRefused("malformed", "the payload has other keys than those of a generation")
-    fetch = _parse_list(table["fetch"], "fetch", re.compile(".*", re.DOTALL))
-    if fetch and (len(fetch) != 3 or not _JOB.fullmatch(fetch[0])):
-        raise SignatureRefused("malformed", "fetch of the payload is malformed")
     payload = PullPayload(
         _parse_texts(table["files"], "files", _PATH),
         _parse_texts(table["links"], "links", _PATH, _TARGET),
@@ -272,7 +273,8 @@ def parse_payload(data: bytes, published: PublishedGeneration) -> PullPayload:
         _parse_texts(table["restore"], "restore", _SHA256),
         _parse_list(table["paths"], "paths", _TARGET),
         _parse_list(table["users"], "users", _USER),
-        FetchJob(*fetch) if fetch else None,
+        _parse_job(table["fetch"], "fetch"),
+        _parse_job(table["record"], "record"),
     )
     names = {*payload.files, *payload.links}
     folders = {path[:at] for path in names for at, letter in enumerate(path) if letter == "/"}
@@ -281,6 +283,15 @@ def parse_payload(data: bytes, published: PublishedGeneration) -> PullPayload:
     if payload.digest != published.digest:
         raise SignatureRefused("other_subject", "the payload has another generation than the statement of the box")
     return payload
+
+
+def _parse_job(value: object, name: str) -> RootJob | None:
+    words = _parse_list(value, name, _TEXT)
+    if not words:
+        return None
+    if len(words) != 3 or not _JOB.fullmatch(words[0]):
+        raise SignatureRefused("malformed", f"{name} of the payload is malformed")
+    return RootJob(*words)
 
 
 def _parse_texts(

@@ -171,7 +171,8 @@ class BoxPull:
         new = folders.write(payload)
         attempt = {
             **{"serial": published.serial, "number": new, "base": number, "before": list_findings(settings)},
-            **{"digest": published.digest, "base_digest": base, "restore": payload.restore[base]},
+            **{"digest": published.digest, "restore": payload.restore[base]},
+            "record": [payload.record.unit, payload.record.script, payload.record.test] if payload.record else [],
         }
         self.record.value |= {"attempt": attempt, "tries": tries}
         self.record.write()
@@ -179,12 +180,13 @@ class BoxPull:
         return self._end_attempt(attempt, served, text)
 
     def _fetch_weights(self, payload: PullPayload) -> None:
-        job = payload.fetch
-        if job is None or run_program("/bin/sh", "-c", job.test)[0] == 0:
-            return
-        fetched, text = run_root_job(self.settings, job.unit, job.script)
-        if not fetched or run_program("/bin/sh", "-c", job.test)[0] != 0:
-            raise PullEnded("unreachable", "weights", f"weights are not fetched: {text}")
+        if payload.fetch and not self._is_done(payload.fetch.test):
+            fetched, text = run_root_job(self.settings, payload.fetch.unit, payload.fetch.script)
+            if not fetched or not self._is_done(payload.fetch.test):
+                raise PullEnded("unreachable", "weights", f"weights are not fetched: {text}")
+
+    def _is_done(self, test: str) -> bool:
+        return run_program("/bin/sh", "-c", test)[0] == 0
 
     def _continue_attempt(self) -> str:
         """End an attempt that was interrupted: whether its generation serves is read from the box."""
@@ -202,6 +204,9 @@ class BoxPull:
         settings, number = self.settings, self.folders.read_current()
         faults = [text] if not served else find_new_faults(settings, attempt["before"])
         if not faults and number == attempt["number"]:
+            if attempt["record"] and not self._is_done(attempt["record"][2]):
+                # where it fails, a check says so, and the next deploy repeats it
+                run_root_job(settings, *attempt["record"][:2])
             self._accept(attempt["serial"], attempt["digest"])
             return "activated"
         if number == attempt["number"]:
