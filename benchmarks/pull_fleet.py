@@ -37,7 +37,7 @@ from roles.pull.host.fetch import PAYLOAD as PAYLOAD_NAME
 from roles.pull.host.fetch import fetch_published
 from roles.pull.host.settings import PullRecord, PullSettings, read_bounded
 
-AT_ONCE = 32  # boxes that pull at the same time
+AT_ONCE = 8  # boxes that pull at the same time: a random delay spreads 1000 over five minutes
 FILES, FILE_BYTES = 30, 2500
 """Of a generation with one instance and a gateway, and of each file."""
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.host.generation_layout import ACTIVATING, JOB, META, PROVEN, digest_generation
-from rigwright.pull.publication import PullPayload
+from rigwright.pull.publication import PullPayload, RootJob
 from roles.pull.host import run, served_generation
 from roles.pull.host.settings import PullSettings
 from tests.unit.published_boxes import NOW, PublishedWorld, PublisherKeys
@@ -56,6 +56,8 @@ class StandInSystemd:
         self.step()
         if script == "activate" and not self.serves:
             return False, "generation 2 does not serve; generation 1 is back"
+        if not argument:
+            return self.serves, "no answer"
         link = self.config / "current.new"
         link.unlink(missing_ok=True)
         link.symlink_to(f"generations/{argument}")
@@ -150,6 +152,22 @@ def test_a_kill_at_each_step_leaves_a_box_that_the_next_runs_complete(
     assert (current(world), world.record["serial"], world.record["attempt"]) == ("generations/2", SERIAL, None)
     assert systemd.jobs.count("activate") <= 2
     assert "failed" not in world.record
+
+
+def test_weights_come_before_an_activation_and_records_after_it(
+    world: PublishedWorld, systemd: StandInSystemd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch, record = (RootJob(f"rw-job-{name}", name, f"test {name}") for name in ("fetch", "record"))
+    world.publish(SERIAL, replace(NEW, fetch=fetch, record=record))
+    world.place()
+    systemd.serves = False
+    assert outcome(world) == ("unreachable", "weights")
+    assert (world.record["text"], systemd.jobs) == ("weights are not fetched: no answer", ["fetch"])
+    systemd.serves = True
+    done = [(1, ""), (0, ""), (1, "")]
+    monkeypatch.setattr(run, "run_program", lambda *words: done.pop(0) if "-c" in words else (3, "inactive"))
+    assert outcome(world) == ("activated", "")
+    assert (systemd.jobs, done) == (["fetch", "fetch", "activate", "record"], [])
 
 
 def test_a_deploy_replaces_a_pulled_generation_until_the_next_publication(
