@@ -345,5 +345,6 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
         "self_check_files": ["/nowhere"],
         "self_check_units": ["nowhere.timer"],
         "accepted_serials": "/nowhere",
+        "pull_record": "",
     }
     return nothing | changes
