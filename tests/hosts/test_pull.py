@@ -73,6 +73,7 @@ class PullingBox:
     def read_record(self) -> tuple[str, str, str]:
         """The outcome that the box has recorded."""
         found = json.loads(self.host.run(f"cat {RECORD}"))
+        print({name: found[name] for name in ("outcome", "reason", "text")})
         return found["outcome"], found["reason"], found["text"]
 
     def current(self) -> str:
