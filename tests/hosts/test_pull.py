@@ -131,6 +131,6 @@ def test_a_box_pulls_a_generation_and_returns_from_a_bad_one(box: PullingBox) ->
     box.publish(tasks_max=302)
     host.run("systemd-run --quiet --unit=deploy flock /run/rigwright/locks/lease sleep 600")
     assert box.pull()[:2] == ("busy", "busy")
-    host.run("systemctl stop deploy")
+    host.run("systemctl stop deploy holder; systemctl reset-failed")
     assert box.pull() == ("activated", "", "")
     box.assert_as_declared()
