@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,13 +63,19 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served_folder(folder: Path, handler: type[SimpleHTTPRequestHandler] = QuietHandler) -> Iterator[str]:
-    """A web server's address."""
+def served_folder(
+    folder: Path, handler: type[SimpleHTTPRequestHandler] = QuietHandler, certificate: Path | None = None
+) -> Iterator[str]:
+    """A web server's address; with a certificate and its key, by TLS."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http{'s' if certificate else ''}://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

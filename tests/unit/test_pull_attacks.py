@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -291,6 +292,21 @@ def test_an_answer_without_bounds_ends(
         found = world.fetch()
     assert found.startswith("unreachable: timestamp.json: ")
     assert text in found
+
+
+def test_a_web_server_needs_a_trusted_certificate(world: PublishedWorld, tmp_path: Path) -> None:
+    pair = tmp_path / "pair.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    words += ["-subj", "/CN=web", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    subprocess.run([*words, "-keyout", str(pair), "-out", str(tmp_path / "crt.pem")], check=True, capture_output=True)
+    certificate = (tmp_path / "crt.pem").read_text()
+    pair.write_text(pair.read_text() + certificate)
+    with served_folder(world.published, certificate=pair) as url:
+        world.set_url(url)
+        assert "CERTIFICATE_VERIFY_FAILED" in world.fetch()
+        path = world.box / "settings.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "certificates": str(tmp_path / "crt.pem")}))
+        assert world.fetch() == ""
 
 
 def test_an_unchanged_timestamp_is_not_sent_again_and_expires_all_the_same(world: PublishedWorld) -> None:
