@@ -29,6 +29,7 @@ from tests.unit.signing_keys import make_key, public_key
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 SERVICE = "rigwright_pull.service"
 RECORD = "/var/lib/rigwright/pull/state.json"
+LEFT = "/var/lib/rigwright/pull /etc/rigwright/self_check /etc/systemd/system/rigwright_pull* /run/rigwright_pull"
 HOLD_PORT = "systemd-run --quiet --unit=holder python3 -m http.server 8099"
 
 
@@ -134,3 +135,8 @@ def test_a_box_pulls_a_generation_and_returns_from_a_bad_one(box: PullingBox) ->
     host.run("systemctl stop deploy holder; systemctl reset-failed")
     assert box.pull() == ("activated", "", "")
     box.assert_as_declared()
+
+    # a removal takes all of it
+    run = run_deploy(box.inventory, "--yes", "--data", "verb=remove")
+    assert run.status == 0, run.said
+    assert host.run(f"ls -d {LEFT} 2>/dev/null; getent passwd rigwright_pull", check=False).strip() == ""
