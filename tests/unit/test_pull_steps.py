@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.generation_layout import ACTIVATING, JOB, META, PROVEN, digest_generation
+from rigwright.host.generation_layout import ACTIVATING, META, PROVEN, digest_generation
 from rigwright.pull.publication import PullPayload, RootJob
 from roles.pull.host import run, served_generation
 from roles.pull.host.settings import PullSettings
@@ -297,5 +297,8 @@ def test_a_web_server_that_is_away_is_no_refusal(world: PublishedWorld) -> None:
     (fetched / "report.json").write_text('{"reason": "unreachable", "text": "timestamp.json: refused\\u001b"}')
     assert outcome(world) == ("unreachable", "unreachable")
     assert world.record["text"] == "timestamp.json: refused\\x1b"
+    # the timestamp of an earlier run is no new one
+    assert "verified" not in world.record
+    (fetched / "report.json").write_text('{"reason": "", "text": ""}')
+    assert outcome(world) == ("activated", "")
     assert NOW.timestamp() == world.record["verified"]
-    assert JOB == "rw-job-activate"

@@ -128,7 +128,6 @@ class BoxPull:
         self.record.serials, entry = verify_timestamp(
             data, settings.box, settings.signers, self.record.serials, self.now
         )
-        self.record.value["verified"] = int(self.now.timestamp())
         self.record.write()
         return entry
 
@@ -138,6 +137,7 @@ class BoxPull:
         entry = self._verify_fetched_timestamp()
         if entry is None:
             raise SignatureRefused("missing", "there is no timestamp")
+        self.record.value["verified"] = int(self.now.timestamp())
         if entry.serial in self.record.failed:
             raise PullEnded("failed", "failed_before", f"generation {entry.serial} failed, and is not tried again")
         if entry.serial == self.record.serial:
