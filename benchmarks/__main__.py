@@ -18,6 +18,7 @@ import benchmarks.gateway_boxes
 import benchmarks.gateway_overhead
 import benchmarks.inventory_load
 import benchmarks.noop_deploy
+import benchmarks.pull_fleet
 import benchmarks.verb_durations
 import benchmarks.weight_fetch
 from benchmarks import BenchmarkFailed
@@ -378,6 +379,29 @@ def boxes(release: str, rounds: int, seconds: float, streams: list[int], file: s
     print_table(head, report.table())
     click.echo(report.goal())
     click.echo(f"{report.date}, {report.cpus} CPUs, {report.rounds} rounds, load {report.load:.1f}")
+
+
+@main.command()
+@click.option("--boxes", type=click.IntRange(1, 1000), default=1000, show_default=True, help="Simulated.")
+@JSON_OPTION
+def pullers(boxes: int, file: str | None) -> None:
+    """Count what many simulated boxes cost the nginx from which they pull signed generations.
+
+    Each box verifies all signatures by ssh-keygen, as real ones do, on this machine's processors. Needs nginx.
+    """
+    with errors() as show:
+        report = benchmarks.pull_fleet.measure(boxes, show)
+    if file:
+        write_output(file, report.as_json())
+    rows: list[tuple[str, ...]] = [
+        (
+            *(row.round, str(row.boxes), str(row.verified), f"{row.requests / row.boxes:.2f}"),
+            *(format_size(row.sent_bytes // row.boxes), f"{row.processor:.2f}", f"{row.seconds:.1f}"),
+        )
+        for row in report.rows
+    ]
+    print_table(("round", "boxes", "verified", "requests/box", "bytes/box", "nginx processor s", "seconds"), rows)
+    click.echo(f"{report.date}, {report.cpus} CPUs, load {report.load:.1f}")
 
 
 if __name__ == "__main__":

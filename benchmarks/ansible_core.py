@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks import comparison_environments
 from lab.hosts import LabHost
 from rigwright.fetch_job_spec import authority_path
+from rigwright.host.generation_layout import file_mode
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import loaded_weights
@@ -23,7 +24,6 @@ from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import HOME
 from rigwright.plan.self_check_declaration import render_self_check
 from rigwright.project_root import ROOT
-from rigwright.serving.generation import file_mode
 from rigwright.serving.instance_units import DIGEST_VARIABLE, credential_path
 from rigwright.weights.verification import (
     PACKAGE,

@@ -74,8 +74,8 @@ class World:
 
 
 @contextmanager
-def shared(folder: Path, scratch: Path) -> Iterator[str]:
-    """A static file server of a folder."""
+def shared(folder: Path, scratch: Path, log: str = "off") -> Iterator[str]:
+    """A static file server of a folder; its access log has a line of status and bytes for each request."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -84,7 +84,8 @@ pid {scratch}/nginx.pid;
 error_log {scratch}/nginx.log;
 events {{}}
 http {{
-  access_log off;
+  log_format short "$status $bytes_sent";
+  access_log {log}{" short" if log != "off" else ""};
   client_body_temp_path {scratch}/body;
   proxy_temp_path {scratch}/proxy;
   fastcgi_temp_path {scratch}/fastcgi;

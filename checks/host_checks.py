@@ -37,6 +37,7 @@ PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "env": lambda rig: rig.envs,
     "weight": lambda rig: loaded_weights(rig.instances),
     "share": lambda rig: [rig.share] if rig.share else [],
+    "pull": lambda rig: [rig.pull] if rig.pull else [],
     "containers": lambda rig: [("containers", rig.containers)] if rig.containers else [],
     "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
     "fleet": lambda rig: [("fleet", one) for one in fleet_links(rig)],

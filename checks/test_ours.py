@@ -126,6 +126,7 @@ def _may(line: str, roots: Roots, service_accounts: ServiceAccounts) -> bool:
             service_accounts.router,
             service_accounts.doctor,
             service_accounts.hub,
+            service_accounts.pull,
             *all_service_users(service_accounts.prefix).values(),
         )
     if kind == "tree":

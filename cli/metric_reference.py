@@ -30,6 +30,10 @@ METRICS = (
     MetricDescription("rigwright_self_check_judged_seconds", "", "The last self-check that was not skipped"),
     MetricDescription("rigwright_self_check_failed", "check, level, part", "1 for each failure of the self-check"),
     MetricDescription("rigwright_self_check_waived", "check, level, part", "1 for each failure that a waiver covers"),
+    MetricDescription("rigwright_pull_run_seconds", "", "The last pull, in seconds since 1970"),
+    MetricDescription("rigwright_pull_verified_seconds", "", "The last pull with a valid timestamp"),
+    MetricDescription("rigwright_pull_serial", "", "Serial of the pulled generation that the box serves; 0 for none"),
+    MetricDescription("rigwright_pull_outcome", "outcome, reason", "1 for the outcome of the last pull"),
     MetricDescription(
         "rigwright_rotation_left_seconds",
         "instance, reason",

@@ -32,6 +32,7 @@ from rigwright.model.fleet_schema import FleetEntry, VirtualAddressEntry
 from rigwright.model.gateway_schema import Gateway, ListenerEntry, ModelEntry
 from rigwright.model.inventory_schema import DriverEntry, InstanceEntry, RigEntry, ShareEntry
 from rigwright.model.monitoring_schema import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
+from rigwright.model.pull_schema import PullEntry
 from rigwright.model.roots import Roots
 from rigwright.model.secret_sources import SecretCommand
 from rigwright.model.signer_schema import SignerEntry
@@ -84,6 +85,7 @@ TABLES = {
     "roots": KeyTable(Roots, "roots.", python=True),
     "signer": KeyTable(SignerEntry, "signers.NAME.", python=True),
     "share": KeyTable(ShareEntry, "share.", python=True),
+    "pull": KeyTable(PullEntry, "pull.", python=True),
     "waiver": KeyTable(WaiverEntry, "waivers[].", python=True),
     "fleet": KeyTable(FleetEntry, "fleet.", python=True),
     "registry": KeyTable(RegistryEntry, python=True),

@@ -67,18 +67,31 @@ class SigningTarget(InventoryPath):
     metavar="DAYS",
     help="Days after which the signature expires.",
 )
-def sign(inventory: str, key_file: Path | None, days: int) -> None:
-    """Sign a lock or a bundle.
+@click.option(
+    "--publish",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the signed generations of boxes that pull to this folder, instead.",
+)
+@click.option("--renew", is_flag=True, help="With --publish: only renew the timestamp; no host is reached.")
+def sign(inventory: str, key_file: Path | None, days: int, folder: Path | None, renew: bool) -> None:
+    """Sign and publish inputs.
 
     Signs INVENTORY's lock and its rigs' bundles, or the folder BUNDLE, with ssh-keygen. The inventory must have
     `signers`; its hosts then accept no other lock or bundle, and none with an earlier serial.
     Example: rigwright sign rig.py --key ~/.ssh/id_ed25519
     """
+    if renew and not folder:
+        raise click.UsageError("--renew renews the timestamp of a folder: name it with --publish")
     if sys.stderr.isatty():
         click.echo("ssh-keygen may ask for a passphrase, or wait for a touch of the security token", err=True)
     try:
         if Path(inventory, INDEX).is_file():
+            if folder:
+                raise click.UsageError("--publish needs an inventory, and no bundle")
             _sign_bundle(Path(inventory), key_file, days)
+        elif folder:
+            _publish(inventory, key_file, days, folder, renew=renew)
         else:
             _sign_inventory(inventory, key_file, days)
     except (Invalid, SignatureRefused) as error:
@@ -98,12 +111,7 @@ def _sign_bundle(folder: Path, key_file: Path | None, days: int) -> None:
 
 def _sign_inventory(inventory: str, key_file: Path | None, days: int) -> None:
     rigs = [*load_host_rigs(load_hosts(inventory, None)).values()]
-    # all of them have the same
-    signers = rigs[0].signers
-    if not signers:
-        raise click.ClickException(
-            f'{inventory}: no rig has signers: add signers={{"NAME": {{"key": "ssh-ed25519 AAAA..."}}}} to hosts()'
-        )
+    signers = _load_signers(inventory)
     subjects: dict[tuple[SignedKind, Path], tuple[tuple[str, str], ...]] = {}
     unsigned: dict[Problem, None] = {}
     for rig in rigs:
@@ -127,6 +135,26 @@ def _sign_inventory(inventory: str, key_file: Path | None, days: int) -> None:
         print_prose("no signature of a bundle that does not fit the lock; make it, and sign again:")
         for problem in unsigned:
             print_prose(str(problem))
+
+
+def _publish(inventory: str, key_file: Path | None, days: int, folder: Path, *, renew: bool) -> None:
+    # here, for signatures of locks need no connections
+    from cli.publish import publish_inventory
+
+    signers = _load_signers(inventory)
+    kinds: set[SignedKind] = {"timestamp"} if renew else {"generation", "timestamp"}
+    with _select_key(key_file, signers, kinds) as key:
+        publish_inventory(inventory, folder, signers, key, days, only_timestamp=renew)
+
+
+def _load_signers(inventory: str) -> TrustedSigners:
+    # all of its rigs have the same
+    signers = next(iter(load_host_rigs(load_hosts(inventory, None)).values())).signers
+    if not signers:
+        raise click.ClickException(
+            f'{inventory}: no rig has signers: add signers={{"NAME": {{"key": "ssh-ed25519 AAAA..."}}}} to hosts()'
+        )
+    return signers
 
 
 def _make_statement(

@@ -34,6 +34,7 @@ from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts, InstanceHealth
 from rigwright.operate.instance_state import StateFacts, assess_state
 from rigwright.problems import Invalid, Problem, describe_unknown, format_count, printable
+from rigwright.pull.pull_facts import describe_pull
 from rigwright.serving.activation import goal_for
 from rigwright.serving.serving_state import INSTANCE, ObservedServing, ObservedUnit
 from roles.connection_failures import describe_unreachable_host
@@ -106,6 +107,7 @@ def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatu
         gpus=gpus,
         gpus_say=say,
         jobs=look.jobs if look else (),
+        pull=describe_pull(desired.facts.pull) if desired.facts.pull else "",
         reboot=bool(look and look.reboot),
         took_s=round(time.monotonic() - began, 3),
     )

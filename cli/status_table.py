@@ -60,6 +60,8 @@ class HostStatus:
     """The problems of cards, as nvidia-smi reports them."""
     jobs: tuple[str, ...] = ()
     """Long work that is under way."""
+    pull: str = ""
+    """Its last pull, in words; empty for a host that does not pull."""
     reboot: bool = False
     """Whether one is pending."""
     took_s: float = 0.0
@@ -208,6 +210,7 @@ def _describe_host(host: HostStatus, inventory: str, verbose: bool) -> list[str]
         found.append(f"gateway {host.gateway}{again * host.gateway_down}")
     if host.gpus_say:
         found.append(host.gpus_say)
+    found += [host.pull] if host.pull else []
     found += [f"{job} runs" for job in host.jobs]
     if host.reboot:
         found.append("a reboot is pending")

@@ -186,6 +186,7 @@ INSTRUCTIONS: Final[dict[str, str]] = {
             "remove it",
             "remove it from /dev/shm",
             "restore each file from its package or a backup, or review it, touch it and accept it",
+            "repair what the text names, publish again, or deploy",
             "remove it from /etc/fstab and the mount units, or mount it now",
             "remove it from journald.conf or journald.conf.d",
             "remove it from that file",

@@ -13,6 +13,7 @@ from rigwright.monitoring.validation import MONITORING
 from rigwright.nvidia.cards.card_resolution import CARDS
 from rigwright.nvidia.cuda_toolkit import CUDA_TOOLKIT
 from rigwright.nvidia.driver.driver_resolution import NVIDIA_DRIVER
+from rigwright.pull.pull_facts import PULL_MODE
 
 FEATURES = (
     CARDS,
@@ -29,5 +30,6 @@ FEATURES = (
     ENGINE_KEYS,
     BUNDLE,
     SIGNATURES,
+    PULL_MODE,
     WAIVERS,
 )

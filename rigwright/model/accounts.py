@@ -48,6 +48,11 @@ class ServiceAccounts:
         """The user of the hub's own client."""
         return self._of_service("hub")
 
+    @property
+    def pull(self) -> str:
+        """The user that fetches signed generations."""
+        return self._of_service("pull")
+
     def _of_service(self, name: str) -> str:
         return f"{self.prefix[: USER_LENGTH - 9]}_{name}"
 

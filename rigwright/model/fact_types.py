@@ -58,6 +58,23 @@ class HostAccount:
 
 
 @dataclass(frozen=True)
+class PullFacts:
+    """The identity of a box that pulls, and the record of its pulls."""
+
+    machine: str
+    """SHA-256 of its machine id."""
+    run: int = 0
+    """When it pulled last, in seconds since 1970; 0 for never."""
+    verified: int = 0
+    """When it verified a timestamp last, likewise."""
+    serial: int = 0
+    """The serial of the generation that it has pulled and serves; 0 for none."""
+    outcome: str = ""
+    reason: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
 class HostFacts:
     """One host, as found. Sizes in KiB."""
 
@@ -135,6 +152,8 @@ class HostFacts:
     """The exporters on it, and the services that ask other boxes."""
     accepted_serials: Mapping[str, AcceptedSerial] = field(default_factory=lambda: MappingProxyType({}))
     """Kind -> the signed lock or bundle that it has accepted last."""
+    pull: PullFacts | None = None
+    """None for a box that does not pull."""
     self_check: str | None = None
     """SHA-256 of the files of its own check; empty where no unit starts that, None where that is not known."""
 

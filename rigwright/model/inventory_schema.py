@@ -13,6 +13,7 @@ from rigwright.model.download_origins import RegistryEntry
 from rigwright.model.fleet_schema import FleetEntry
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.monitoring_schema import Monitoring
+from rigwright.model.pull_schema import PullEntry
 from rigwright.model.roots import Roots
 from rigwright.model.secret_sources import SecretEntry
 from rigwright.model.signer_schema import RevokedKey, SignerEntry, SignerName
@@ -318,6 +319,10 @@ class RigEntry(InventoryModel):
         "tried before all other sources.",
     )
     share: ShareEntry | None = Field(default=None, description="Shares this box's weights with others.")
+    pull: PullEntry | None = Field(
+        default=None,
+        description="Where the box fetches its signed generations itself; needs `signers`.",
+    )
     gateway: Gateway | None = Field(
         default=None, description="The gateway for clients; without it each instance is only reachable at its own port."
     )

@@ -17,6 +17,7 @@ from rigwright.model.inventory_schema import DriverEntry, ShareEntry
 from rigwright.model.monitoring_schema import Monitoring, ScrapeTarget
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
+from rigwright.model.pull_schema import PullEntry
 from rigwright.model.roots import Roots
 from rigwright.model.waiver_schema import WaiverEntry
 from rigwright.problems import Problem
@@ -85,6 +86,8 @@ class Rig:
     """Its environments, by name."""
     installers: tuple[Artefact, ...]
     """The wheels of what puts environments together; none where it has no environment."""
+    pull: PullEntry | None
+    """Where it fetches its generations itself."""
     waivers: tuple[WaiverEntry, ...]
     """Failing checks that its operator accepts."""
     lock: Lock = field(compare=False, repr=False)
@@ -104,13 +107,15 @@ class Rig:
 
 
 def account_names(rig: Rig) -> tuple[str, ...]:
-    """The system users of all services: instances in their order, gateway, monitoring, self-tests and hub client."""
+    """The system users of all services: instances in their order, gateway, monitoring, self-tests, hub client
+    and pulls."""
     accounts = rig.accounts
     gateway = (accounts.gateway, accounts.router) if rig.gateway else ()
     exporters = accounts.exporters(rig.monitoring, cards=bool(rig.cards)).values()
     doctor = (accounts.doctor,) if any(p.keys.selftest for one in rig.instances for p in one.plugins) else ()
     hub = (accounts.hub,) if rig.hub_client else ()
-    return (*map(accounts.of_instance, rig.instances), *gateway, *exporters, *doctor, *hub)
+    pull = (accounts.pull,) if rig.pull else ()
+    return (*map(accounts.of_instance, rig.instances), *gateway, *exporters, *doctor, *hub, *pull)
 
 
 def locked_artefacts(rig: Rig) -> tuple[Artefact, ...]:

@@ -23,6 +23,18 @@ from rigwright.model.inventory_feature import FactSource
 from rigwright.model.roots import Roots
 from rigwright.monitoring.textfile import textfile_folder
 from rigwright.project_root import ROOT
+from rigwright.pull.pull_units import (
+    FETCHED,
+    PULL_FETCH_SERVICE,
+    PULL_SERVICE,
+    PULL_TIMER,
+    pull_folder,
+    pull_state,
+    render_pull_program,
+    render_pull_settings,
+    render_pull_units,
+    settings_path,
+)
 from rigwright.render import render
 
 if TYPE_CHECKING:
@@ -149,7 +161,37 @@ def render_units_of_rotation(rig: Rig) -> dict[str, str]:
 
 def running_units(rig: Rig) -> tuple[str, ...]:
     """Units that are active on a host all the time."""
-    return (*STARTERS, ROTATION_TIMER) if rig.gateway else STARTERS
+    rotation = (ROTATION_TIMER,) if rig.gateway else ()
+    return (*STARTERS, *rotation, *((PULL_TIMER,) if rig.pull else ()))
+
+
+def pull_program_folder(roots: Roots) -> str:
+    """The program that pulls generations, of a rig that does."""
+    return pull_folder(program_folder(roots))
+
+
+def render_pull_files(rig: Rig) -> dict[str, str]:
+    """Path -> text of that program and its settings; empty for a rig that does not pull."""
+    if not rig.pull:
+        return {}
+    folder, roots = pull_program_folder(rig.roots), rig.roots
+    metrics = f"{textfile_folder(roots)}/pull.prom" if rig.monitoring else ""
+    settings = render_pull_settings(rig, program_folder(roots), declaration_path(roots), metrics)
+    return {**render_pull_program(folder), settings_path(folder): settings}
+
+
+def render_units_of_pull(rig: Rig) -> dict[str, str]:
+    """Path -> text of its units; empty for a rig that does not pull."""
+    return render_pull_units(rig, pull_program_folder(rig.roots), textfile_folder(rig.roots) if rig.monitoring else "")
+
+
+def pull_paths(roots: Roots) -> tuple[str, ...]:
+    """The files of the program that pulls and its units; the timer's is the first unit to end."""
+    folder = pull_program_folder(roots)
+    return (
+        *sorted((*render_pull_program(folder), settings_path(folder))),
+        *(f"{UNIT_FOLDER}/{one}" for one in (PULL_TIMER, PULL_SERVICE, PULL_FETCH_SERVICE)),
+    )
 
 
 def rotation_paths(roots: Roots) -> tuple[str, ...]:
@@ -163,15 +205,25 @@ def rotation_paths(roots: Roots) -> tuple[str, ...]:
 def self_check_paths(roots: Roots) -> tuple[str, ...]:
     """Every one of its files that a deploy writes, in the order in which their digest is made."""
     units = (f"{UNIT_FOLDER}/{one}" for one in (SERVICE, *STARTERS))
-    return (*sorted(render_program(roots)), declaration_path(roots), *units, UDEV, *rotation_paths(roots))
+    return (
+        *sorted(render_program(roots)),
+        declaration_path(roots),
+        *units,
+        UDEV,
+        *rotation_paths(roots),
+        *pull_paths(roots),
+    )
 
 
 def self_check_release_values(roots: Roots) -> dict[str, object]:
     """The values by which templates/removal/remove.sh.j2 takes it off a host."""
     return {
-        "self_check_units": [*STARTERS, SERVICE, ROTATION_TIMER, ROTATION_SERVICE],
+        "self_check_units": [
+            *(*STARTERS, SERVICE, ROTATION_TIMER, ROTATION_SERVICE),
+            *(PULL_TIMER, PULL_SERVICE, PULL_FETCH_SERVICE),
+        ],
         "self_check_files": [UDEV],
-        "self_check_trees": [program_folder(roots), results_folder(roots)],
+        "self_check_trees": [program_folder(roots), results_folder(roots), pull_state(roots), FETCHED],
     }
 
 

@@ -24,6 +24,7 @@ from rigwright.nvidia.cuda_toolkit import TOOLKIT_FACTS
 from rigwright.nvidia.driver.driver_facts import DRIVER_FACTS
 from rigwright.plan.accepted_serials import SIGNATURE_FACTS
 from rigwright.plan.plan_inputs import ORPHAN_FACTS
+from rigwright.pull.pull_facts import PULL_FACTS
 from rigwright.weights.verification import WEIGHT_FACTS
 from rigwright.weights.weight_server import SHARING_FACTS
 
@@ -40,6 +41,7 @@ SOURCES: tuple[FactSource, ...] = (
     MONITORING_FACTS,
     SELF_CHECK_FACTS,
     SIGNATURE_FACTS,
+    PULL_FACTS,
     ORPHAN_FACTS,
 )
 # Fetching (curl, CA certificates) and tools in Python (venv).

@@ -22,9 +22,11 @@ from rigwright.monitoring.self_check import (
     declaration_path,
     metrics_path,
     render_program,
+    render_pull_files,
     render_rotation_files,
     render_self_check_rules,
     render_self_check_units,
+    render_units_of_pull,
     render_units_of_rotation,
     result_path,
     results_folder,
@@ -54,7 +56,7 @@ def render_standalone_units(rig: Rig) -> dict[str, str]:
     texts |= {f"{UNIT_FOLDER}/{one.unit_name}": one.unit for one in monitoring_services(rig)}
     settings = render_card_settings(rig.roots, rig.cards, rig.driver)
     texts |= {one.path: one.text for one in settings if one.path.startswith(f"{UNIT_FOLDER}/")}
-    return texts | render_self_check_units(rig) | render_units_of_rotation(rig)
+    return texts | render_self_check_units(rig) | render_units_of_rotation(rig) | render_units_of_pull(rig)
 
 
 def render_declaration(rig: Rig, system: str) -> str:
@@ -139,7 +141,8 @@ def _declared_files(rig: Rig) -> dict[str, list[str]]:
         add({ROTATION: render_logrotate(rig.accounts, OWNED_HEADER)}, "D10", "low")
     if rig.network.ca_certificates:
         add({authority_path(rig.roots): rig.network.ca_certificates}, "O06", "high")
-    add({**render_program(rig.roots), **render_rotation_files(rig), **render_self_check_rules(rig)}, "Y02", "high")
+    program = {**render_program(rig.roots), **render_rotation_files(rig), **render_pull_files(rig)}
+    add({**program, **render_self_check_rules(rig)}, "Y02", "high")
     return found
 
 
@@ -157,6 +160,7 @@ def render_self_check(rig: Rig, system: str) -> dict[str, str]:
     declaration = {declaration_path(rig.roots): render_declaration(rig, system)}
     texts = render_program(rig.roots) | declaration | render_self_check_units(rig) | render_self_check_rules(rig)
     texts |= render_rotation_files(rig) | render_units_of_rotation(rig)
+    texts |= render_pull_files(rig) | render_units_of_pull(rig)
     return {path: texts[path] for path in self_check_paths(rig.roots) if path in texts}
 
 

@@ -17,6 +17,10 @@ from rigwright.address_types import Port
 from rigwright.fetch_job_spec import ToolEnvironment
 from rigwright.gateway.address_reservations import RESERVATION_UNIT
 from rigwright.gateway.gateway_units import render_gateway
+from rigwright.host.generation_layout import ACTIVATING as ACTIVATING
+from rigwright.host.generation_layout import META as META
+from rigwright.host.generation_layout import PROVEN as PROVEN
+from rigwright.host.generation_layout import digest_generation
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER, UNIT_FOLDER, SocketUnit, UnitState
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog_schema import Card
@@ -234,12 +238,6 @@ def _gateway_state(made: _GatewayUnit) -> UnitState:
     )
 
 
-# Beside the files that a generation's digest is made of: its digest and when it was written.
-META = "meta"
-# Written once all its instances have answered.
-PROVEN = "proven"
-# In the configuration's folder while a generation is being activated: the numbers of the old and the new one.
-ACTIVATING = "activating"
 SETTLE = "rigwright_settle.service"
 
 
@@ -262,10 +260,7 @@ class Generation:
     @property
     def digest(self) -> str:
         """SHA-256 of all content, as templates/generation/state.sh.j2 finds it on the host."""
-        lines = [f"{hashlib.sha256(text.encode()).hexdigest()}  {path}" for path, text in sorted(self.files.items())]
-        lines += [f"mode {file_mode(text)} {path}" for path, text in sorted(self.files.items())]
-        lines += [f"link {path} {target}" for path, target in sorted(self.links.items())]
-        return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+        return digest_generation(self.files, self.links)
 
     @property
     def unit_states(self) -> tuple[UnitState, ...]:
@@ -276,11 +271,6 @@ class Generation:
     def unit_files(self) -> tuple[str, ...]:
         """Names of its unit files, by name."""
         return tuple(sorted(path.removeprefix("units/") for path in self.files if path.startswith("units/")))
-
-
-def file_mode(text: str) -> str:
-    """The mode of a generation's file, in octal: scripts can be run."""
-    return "755" if text.startswith("#!") else "644"
 
 
 def build_generation(

@@ -16,6 +16,7 @@ from rigwright.gateway.secrets_distribution import (
     ROUTER_UNIT,
 )
 from rigwright.host import script_output
+from rigwright.host.generation_layout import JOB as JOB
 from rigwright.host.script_output import (
     HostOutput,
     file_name,
@@ -38,8 +39,6 @@ from rigwright.serving.generation import ACTIVATING, META, PROVEN, SETTLE, Gener
 from rigwright.serving.instance_units import OWNED_HEADER, PREFIX
 from rigwright.supply.root_programs import INSTALLERS
 
-# The unit that an activation runs as.
-JOB = "rw-job-activate"
 # Names that Rigwright gives; everything else of such a kind belongs to others.
 own_unit = matching(r"rigwright[-._][A-Za-z0-9:_.\\@-]{0,240}", "the name of a unit file of ours")
 service = matching(

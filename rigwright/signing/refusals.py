@@ -16,6 +16,8 @@ RefusalReason = Literal[
     "statement_in_future",
     "other_subject",
     "older_serial",
+    "other_box",
+    "too_large",
     "missing",
     "no_program",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-SignedKind = Literal["lock", "bundle", "verdict"]
-KINDS: tuple[SignedKind, ...] = ("lock", "bundle", "verdict")
+SignedKind = Literal["lock", "bundle", "verdict", "generation", "timestamp"]
+KINDS: tuple[SignedKind, ...] = ("lock", "bundle", "verdict", "generation", "timestamp")
 FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 """A signer's name. In other characters ssh-keygen reads patterns and options."""

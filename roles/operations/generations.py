@@ -16,15 +16,10 @@ from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, o
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.facts.files import FileContents
 
-from rigwright.engines import kind_of
-from rigwright.engines.log_causes import select_faults
-from rigwright.gateway.gateway_units import ADMIN, ROUTER_RUNTIME, RUNTIME, SILENCE
+from rigwright.gateway.gateway_units import ROUTER_RUNTIME, RUNTIME
 from rigwright.gateway.secrets_distribution import GATEWAY, ROUTER
-from rigwright.host.systemd import LINKS, UNIT_FOLDER
+from rigwright.host.generation_layout import file_mode
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cards import smi
-from rigwright.nvidia.cards.card_facts import UNEXPLAINED_MIB
-from rigwright.render import render
 from rigwright.serving import serving_state
 from rigwright.serving.activation import (
     Activation,
@@ -35,11 +30,11 @@ from rigwright.serving.activation import (
     is_only_loading,
     plan_activation,
 )
-from rigwright.serving.generation import ACTIVATING, META, PROVEN, Generation, file_mode
-from rigwright.serving.instance_units import STOPPED
+from rigwright.serving.activation_script import render_activation
+from rigwright.serving.generation import ACTIVATING, META, Generation
 from rigwright.serving.serving_state import JOB, ObservedGeneration, ObservedServing, render_state_query
+from rigwright.serving.standby import RUNTIME_UNITS as RUNTIME_UNITS
 from rigwright.serving.standby import (
-    FOLDER,
     FreeMemory,
     StandbyInstance,
     describe_standby_refusal,
@@ -47,8 +42,7 @@ from rigwright.serving.standby import (
     parse_free_memory,
     render_memory_query,
 )
-from rigwright.serving.standby import RUNTIME_UNITS as RUNTIME_UNITS
-from rigwright.serving.takeover import Takeover, drain_seconds
+from rigwright.serving.takeover import Takeover
 from roles.operations.facts import FactUnavailable, ReadOnlyScript, forget_prefetched
 from roles.operations.files import show_diff
 from roles.operations.jobs import run_job
@@ -57,9 +51,6 @@ from roles.progress import progress
 Commands = Generator[FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at instances that are loading
 TIMEOUT = 1800  # seconds for instances that are loading already; how long a start may take is in its unit
-PATIENCE = 60  # seconds until a stopped unit has to have given back all that it held
-LOG_LINES = 20  # of a unit that does not become ready
-READ_LINES = 5000  # of those, where a cause is looked for
 
 RUNTIMES = {GATEWAY: RUNTIME, ROUTER: ROUTER_RUNTIME}
 
@@ -216,32 +207,8 @@ def _switch_generation(
         return
     number = aim(found).number or found.next_number
     seats = [one for unit, one in beside.items() if unit in way.restart and _has_room(rig, found, way, unit)]
-    script = render(
-        "generation/activate.sh.j2",
-        beside=seats,
-        beside_folder=FOLDER,
-        runtime_units=RUNTIME_UNITS,
-        links=LINKS,
-        config=config,
-        units=UNIT_FOLDER,
-        activating=ACTIVATING,
-        stopped=STOPPED,
-        number=number,
-        way=way,
-        foreign=[name for name, target in sorted(found.links.items()) if not target],
-        log_lines=LOG_LINES,
-        read_lines=READ_LINES,
-        causes={one.unit: select_faults(kind_of(one).causes) for one in rig.instances},
-        proven=PROVEN,
-        smi_timeout=smi.TIMEOUT,
-        tolerance_mib=UNEXPLAINED_MIB,
-        patience=PATIENCE,
-        admin=ADMIN,
-        silence=SILENCE,
-        **taking.template_values(rig.roots, rig.gateway)
-        if taking
-        else {"theirs": None, "back": False, "drain": drain_seconds(rig.gateway)},
-    )
+    foreign = [name for name, target in sorted(found.links.items()) if not target]
+    script = render_activation(rig, number, way, foreign, seats, taking)
     current, marker = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{ACTIVATING}")
     test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {marker} ]'
     yield FunctionCommand(run_job, (JOB, script, test, rig.roots.jobs), {})

@@ -113,7 +113,7 @@ def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionComma
     + rig: the rig
     + wanted: its target state on the host
     """
-    found, asked = read_trees(rig), plan_inputs.scan_request(rig.roots, collect_program_texts(rig))
+    found = read_trees(rig)
     missing = plan_inputs.find_missing_trees(wanted, collect_program_texts(rig), found.there)
     if not (found.pending or missing):
         host.noop("everything installed is as it was recorded")
@@ -124,8 +124,19 @@ def write_tree_records(rig: Rig, wanted: TargetState) -> Generator[FunctionComma
             logger.info(
                 f"{host.print_prefix}{one.tree}: {script_output.free_text(one.where) or 'itself'} is {one.what}"
             )
+    yield FunctionCommand(run_job, (*render_record_job(rig, wanted.generation.digest), rig.roots.jobs), {})
+
+
+def render_record_job(rig: Rig, generation: str) -> tuple[str, str, str]:
+    """The job that records what is installed: its unit, its script, and the condition that holds once that is done.
+
+    Args:
+        rig: The rig.
+        generation: The digest of its generation.
+    """
     words = ["/usr/bin/python3", "-I", "-S", "-B", "-c"]
-    spec = json.dumps({**asked, "sealed": wanted.generation.digest}, sort_keys=True)
+    asked = plan_inputs.scan_request(rig.roots, collect_program_texts(rig))
+    spec = json.dumps({**asked, "sealed": generation}, sort_keys=True)
     script = f"exec {shlex.join([*words, render_tree_program('reconcile'), spec])}\n"
     test = f'[ -z "$({shlex.join([*words, render_tree_program("tree_records"), spec])})" ]'
-    yield FunctionCommand(run_job, (JOB, script, test, rig.roots.jobs), {})
+    return JOB, script, test

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rigwright.host.generation_layout import file_mode
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.monitoring_schema import Monitoring
 from rigwright.monitoring import self_check
@@ -14,7 +15,6 @@ from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.monitoring.self_check_history import SelfCheckEvent, parse_event
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from rigwright.plan.self_check_declaration import render_self_check
-from rigwright.serving.generation import file_mode
 from rigwright.weights.verification import recorded_file, records_folder, render_rehash_units
 from roles.self_check.host import run
 from tests.unit.samples import sample_card, sample_facts, sample_instance, sample_rig

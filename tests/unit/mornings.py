@@ -25,7 +25,8 @@ from checks.survey.managed_files import OURS
 from checks.survey.recent_events import PackageChange
 from checks.survey.serving import GENERATIONS, Generations, InstanceKeyFile, StartRecord, StoredGeneration
 from checks.undeployed_edit import files_digest, find_edit
-from rigwright.serving.generation import Generation, file_mode
+from rigwright.host.generation_layout import file_mode
+from rigwright.serving.generation import Generation
 from tests.unit.host_states import rig_target_state, target_generation, two_instance_rig
 from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, NvidiaFolderHost
 from tests.unit.samples import sample_build, sample_facts, sample_instance, sample_rig

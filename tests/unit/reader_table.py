@@ -1,6 +1,7 @@
 """All that reads what hosts, registries, mirrors, engines and others' files say: as data, which a test holds whole."""
 
 import base64
+import hashlib
 import io
 import json
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from rigwright.operate import chat_reply
 from rigwright.patches import apply
 from rigwright.plugins import verdict
 from rigwright.problems import Invalid
+from rigwright.pull.publication import PublishedGeneration, parse_payload
 from rigwright.rollout import box_marker, state_file
 from rigwright.serving import generation
 from rigwright.signing import dsse, public_keys, ssh_signatures, statements, strict_json
@@ -38,11 +40,17 @@ from roles.gateway.host.router import http, settings
 from roles.weights.host import peers, simple
 from tests.unit import cuda_libraries, gguf_files
 from tests.unit.checkpoints import safetensors_bytes
+from tests.unit.published_boxes import PLAIN
 from tests.unit.test_gateway_router_settings import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURES = Path(__file__).with_name("captures")
 SHA = "a" * 64
+
+
+def published_as(content: bytes) -> PublishedGeneration:
+    """The verified statement of a payload."""
+    return PublishedGeneration(1, PLAIN.digest, hashlib.sha256(content).hexdigest(), len(content), SHA, "alice")
 
 
 @dataclass(frozen=True)
@@ -237,6 +245,9 @@ READERS: dict[str, ReaderRow] = {
     ),
     "rigwright/serving/generation.py": ReaderRow(
         text_reader(lambda said: generation.parse_manifest(said, {})), (json_bytes({"instances": {}}),)
+    ),
+    "rigwright/pull/publication.py": ReaderRow(
+        lambda content, _: parse_payload(content, published_as(content)), (PLAIN.render(),)
     ),
     "rigwright/signing/dsse.py": ReaderRow(lambda content, _: read_signed_lock(content), (SIGNED_LOCK,)),
     "rigwright/signing/public_keys.py": ReaderRow(

@@ -240,6 +240,7 @@ def sample_rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: ob
         signers=None,
         signatures=(),
         signature_faults=(),
+        pull=None,
         waivers=(),
         variants=(),
         engine_artefacts={"plain": (SOURCE,)},
@@ -345,5 +346,6 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
         "self_check_files": ["/nowhere"],
         "self_check_units": ["nowhere.timer"],
         "accepted_serials": "/nowhere",
+        "pull_record": "",
     }
     return nothing | changes

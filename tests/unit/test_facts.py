@@ -344,6 +344,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         **monitoring_facts.monitoring_state_values(made.roots),
         **self_check.self_check_state_values(made),
         "accepted_serials": made.roots.accepted_serials,
+        "pull_record": "",
     }
 
 

@@ -8,6 +8,7 @@ from rigwright.project_root import ROOT
 EXPORTED = {
     "rigwright/monitoring/textfile.py": r'"(?:# TYPE )?(rigwright_[a-z_]+)[ "]',
     "roles/self_check/host/run.py": r"# TYPE (rigwright_[a-z_]+)",
+    "roles/pull/host/run.py": r'"# TYPE (rigwright_pull_[a-z_]+)',
     "roles/monitoring/host/gpu.py": r'"(rigwright_gpu[a-z_]+)"',
     "templates/gateway/telling.lua": r'(?:totals|sample)\(lines, "([a-z_]+)"|\{ "[a-z_]+", "([a-z_]+)" \}',
 }

@@ -9,9 +9,9 @@ import pytest
 
 from checks import Drift, test_cuda_toolkit, test_engines, test_generation, test_tools, test_trees
 from checks.survey.answers import SurveyAnswers
+from rigwright.host.generation_layout import file_mode
 from rigwright.plan import plan_inputs
 from rigwright.plan.plan_inputs import build_target_state
-from rigwright.serving.generation import file_mode
 from rigwright.weights.verification import PACKAGE, weights_program_folder
 from tests.unit.check_runner import RIG_FIXTURES
 from tests.unit.samples import sample_facts, sample_instance, sample_rig

@@ -99,14 +99,14 @@ def reaching(*modules: str) -> set[str]:
 def test_looking_at_hosts_imports_nothing_that_it_does_not_need(verbs: str) -> None:
     imported = reaching(f"cli.{verbs}")
     assert not imported & NEEDLESS
-    assert len(imported) < 830, "each hundred modules take some 50 ms"
+    assert len(imported) < 835, "each hundred modules take some 50 ms"
 
 
 def test_a_deploy_imports_nothing_that_it_does_not_need() -> None:
     roles = [line.split()[1] for line in (ROOT / "deploy.py").read_text().splitlines() if line.startswith("from r")]
     imported = reaching("cli.deploy_verbs", "cli.deploy_run", *roles)
     assert not imported & (NEEDLESS - {"pyinfra.facts.files"})
-    assert len(imported) < 880, "each hundred modules take some 50 ms"
+    assert len(imported) < 890, "each hundred modules take some 50 ms"
 
 
 PATCHED = """

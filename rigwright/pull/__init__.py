@@ -1,0 +1,1 @@
+"""Pull mode: a box fetches its signed generation itself."""

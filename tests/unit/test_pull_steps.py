@@ -1,0 +1,304 @@
+"""The steps of a pull on a box: a kill at each of them, failures, and the exclusion of a deploy.
+
+systemd is a stand-in: its job moves the link as the script of an activation does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rigwright.host.generation_layout import ACTIVATING, META, PROVEN, digest_generation
+from rigwright.pull.publication import PullPayload, RootJob
+from roles.pull.host import run, served_generation
+from roles.pull.host.settings import PullSettings
+from tests.unit.published_boxes import NOW, PublishedWorld, PublisherKeys
+
+SERIAL = 20261129100000
+STEPS = 12  # of a pull that activates: writes, renames and the ends of its job
+MANIFEST = {"instances": {}, "listeners": [], "gateway": []}
+BASE_FILES = {"manifest.json": json.dumps(MANIFEST), "units/rigwright.target": "[Unit]\n"}
+BASE = digest_generation(BASE_FILES, {})
+NEW = PullPayload({**BASE_FILES, "env/chat": "A=1\n"}, {}, {BASE: "activate"}, {BASE: "restore"})
+
+
+class Killed(BaseException):
+    """The end of the program at once."""
+
+
+class StandInSystemd:
+    """The jobs of a box, and an instance that may not serve."""
+
+    def __init__(self, root: Path) -> None:
+        self.config = root / "etc/rigwright"
+        self.serves = True
+        self.faults: list[str] = []
+        self.jobs: list[str] = []
+        self.ends = 0
+        """Ends the program at this of its writes and jobs."""
+        self.count = 0
+
+    def step(self) -> None:
+        """A step at which the program may be ended."""
+        self.count += 1
+        if self.count == self.ends:
+            raise Killed
+
+    def run_root_job(self, settings: PullSettings, unit: str, script: str, argument: str = "") -> tuple[bool, str]:
+        """Run a script, as far as it moves the link."""
+        self.jobs.append(script)
+        self.step()
+        if script == "activate" and not self.serves:
+            return False, "generation 2 does not serve; generation 1 is back"
+        if not argument:
+            return self.serves, "no answer"
+        link = self.config / "current.new"
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"generations/{argument}")
+        link.rename(self.config / "current")
+        (self.config / "generations" / argument / PROVEN).touch()
+        self.step()
+        return True, ""
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> PublisherKeys:
+    return PublisherKeys(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInSystemd:
+    made = StandInSystemd(tmp_path / "box")
+    monkeypatch.setattr(run, "run_root_job", made.run_root_job)
+    monkeypatch.setattr(run, "run_program", lambda *words: (3, "inactive"))
+    monkeypatch.setattr(run, "list_findings", lambda settings: [])
+    monkeypatch.setattr(run, "find_new_faults", lambda settings, before: made.faults)
+    monkeypatch.setattr(run, "wait_for_job", lambda unit: None)
+    for name in ("replace", "rename"):
+        monkeypatch.setattr(f"os.{name}", _with_step(getattr(os, name), made))
+    return made
+
+
+def _with_step(function: Callable[..., None], systemd: StandInSystemd) -> Callable[..., None]:
+    def call(*words: str) -> None:
+        if "box" in str(words[0]) and "published" not in str(words[0]):
+            systemd.step()
+        function(*words)
+
+    return call
+
+
+@pytest.fixture
+def world(tmp_path: Path, keys: PublisherKeys, systemd: StandInSystemd) -> Iterator[PublishedWorld]:
+    """A box that serves generation 1, and a published generation that begins from there."""
+    made = PublishedWorld(tmp_path, keys)
+    folder = made.box / "etc/rigwright/generations/1"
+    for path, text in BASE_FILES.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+        (folder / path).chmod(0o644)
+    (folder / META).write_text(f"{BASE} 2026-11-29T10:00:00Z\n")
+    (folder / PROVEN).touch()
+    (made.box / "etc/rigwright/current").symlink_to("generations/1")
+    made.publish(SERIAL, NEW)
+    made.place()
+    systemd.count = 0
+    yield made
+
+
+def current(world: PublishedWorld) -> str:
+    return str((world.box / "etc/rigwright/current").readlink())
+
+
+def outcome(world: PublishedWorld) -> tuple[object, object]:
+    world.verify()
+    return world.record["outcome"], world.record["reason"]
+
+
+def test_a_generation_is_activated_once(world: PublishedWorld, systemd: StandInSystemd) -> None:
+    assert outcome(world) == ("activated", "")
+    assert systemd.count == STEPS
+    assert (current(world), world.record["serial"]) == ("generations/2", SERIAL)
+    assert served_generation.GenerationFolders(world.settings).read_digest(2) == NEW.digest
+    assert outcome(world) == ("current", "")
+    assert systemd.jobs == ["activate"]
+    shown = run.render_pull_metrics(world.record)
+    assert f"rigwright_pull_serial {SERIAL}\n" in shown
+    assert 'rigwright_pull_outcome{outcome="current",reason=""} 1\n' in shown
+
+
+@pytest.mark.parametrize("step", range(1, STEPS + 1))
+def test_a_kill_at_each_step_leaves_a_box_that_the_next_runs_complete(
+    world: PublishedWorld, systemd: StandInSystemd, step: int
+) -> None:
+    systemd.ends = step
+    try:
+        world.verify()
+    except Killed:
+        generation = current(world)
+        assert (world.box / "etc/rigwright" / generation / PROVEN).exists()
+    else:
+        assert systemd.count < step
+    systemd.ends = 0
+    # an activation that was interrupted before its link moved is repeated by the run after the next
+    found = [outcome(world)[0] for _ in range(3)]
+    assert found[-1] == "current"
+    assert (current(world), world.record["serial"], world.record["attempt"]) == ("generations/2", SERIAL, None)
+    assert systemd.jobs.count("activate") <= 2
+    assert "failed" not in world.record
+
+
+def test_weights_come_before_an_activation_and_records_after_it(
+    world: PublishedWorld, systemd: StandInSystemd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch, record = (RootJob(f"rw-job-{name}", name, f"test {name}") for name in ("fetch", "record"))
+    world.publish(SERIAL, replace(NEW, fetch=fetch, record=record))
+    world.place()
+    systemd.serves = False
+    assert outcome(world) == ("unreachable", "weights")
+    assert (world.record["text"], systemd.jobs) == ("weights are not fetched: no answer", ["fetch"])
+    systemd.serves = True
+    done = [(1, ""), (0, ""), (1, "")]
+    monkeypatch.setattr(run, "run_program", lambda *words: done.pop(0) if "-c" in words else (3, "inactive"))
+    assert outcome(world) == ("activated", "")
+    assert (systemd.jobs, done) == (["fetch", "fetch", "activate", "record"], [])
+
+
+def test_a_deploy_replaces_a_pulled_generation_until_the_next_publication(
+    world: PublishedWorld, systemd: StandInSystemd
+) -> None:
+    assert outcome(world) == ("activated", "")
+    systemd.run_root_job(world.settings, "", "deploy", "1")
+    assert outcome(world) == ("current", "replaced")
+    assert world.record["text"] == "generation 1 serves, by a deploy or a rollback, until the next publication"
+    world.publish(SERIAL + 1, NEW)
+    world.place()
+    assert outcome(world) == ("activated", "")
+    assert current(world) == "generations/2"
+
+
+def test_a_generation_that_does_not_serve_is_not_tried_again(world: PublishedWorld, systemd: StandInSystemd) -> None:
+    systemd.serves = False
+    assert outcome(world) == ("failed", "gate")
+    assert "generation 2 does not serve; generation 1 is back (generation 1 serves)" in str(world.record["text"])
+    assert outcome(world) == ("failed", "failed_before")
+    assert (systemd.jobs, current(world)) == (["activate"], "generations/1")
+    # the next one is
+    systemd.serves = True
+    world.publish(SERIAL + 1, NEW)
+    world.place()
+    assert outcome(world) == ("activated", "")
+
+
+def test_a_finding_of_the_self_check_restores_the_earlier_generation(
+    world: PublishedWorld, systemd: StandInSystemd
+) -> None:
+    systemd.faults = ["U02 chat has a drop-in"]
+    assert outcome(world) == ("failed", "gate")
+    assert world.record["text"] == "U02 chat has a drop-in (generation 1 serves)"
+    assert (systemd.jobs, current(world)) == (["activate", "restore"], "generations/1")
+
+
+def test_an_interrupted_activation_is_given_up_after_two_tries(world: PublishedWorld, systemd: StandInSystemd) -> None:
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run, "run_root_job", _die)
+            with pytest.raises(Killed):
+                world.verify()
+        assert outcome(world) == ("busy", "interrupted")
+    assert outcome(world) == ("failed", "interrupted")
+    assert outcome(world) == ("failed", "failed_before")
+    assert current(world) == "generations/1"
+
+
+def _die(*words: object) -> None:
+    raise Killed
+
+
+def test_a_deploy_excludes_a_pull(world: PublishedWorld, systemd: StandInSystemd) -> None:
+    path = Path(world.settings.deploy_lock)
+    path.parent.mkdir(mode=0o700)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert outcome(world) == ("busy", "busy")
+    assert outcome(world) == ("activated", "")
+    assert json.loads(path.read_text())["doing"] == f"pull of generation {SERIAL}"
+    path.parent.chmod(0o755)
+    world.publish(SERIAL + 1, NEW)
+    world.place()
+    assert outcome(world) == ("refused", "lock")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda w: (w.box / "etc/rigwright/self_check/declaration.json").write_text("{}"), "outside of the generation"),
+        (lambda w: w.publish(SERIAL, replace(NEW, paths=("/opt/rigwright/engines/x/.complete",))), "/.complete is not"),
+        (lambda w: w.publish(SERIAL, replace(NEW, users=("no-such-user",))), "the user no-such-user is not there"),
+        (lambda w: w.publish(SERIAL, replace(NEW, activate={"a" * 64: "x"})), "no way from generation 1"),
+        (lambda w: (w.box / "etc/rigwright/generations/1/extra").write_text("x"), "no way from generation 1"),
+    ],
+)
+def test_a_pull_brings_a_generation_and_nothing_else(
+    world: PublishedWorld, systemd: StandInSystemd, change: Callable[[PublishedWorld], object], text: str
+) -> None:
+    change(world)
+    world.place()
+    assert outcome(world) == ("refused", "needs_deploy")
+    assert str(world.record["text"]).startswith("needs a deploy: ")
+    assert text in str(world.record["text"])
+    assert (systemd.jobs, current(world)) == ([], "generations/1")
+    assert "failed" not in world.record
+
+
+def test_a_box_that_does_not_serve_its_generation_is_left_alone(world: PublishedWorld, systemd: StandInSystemd) -> None:
+    marker = world.box / "etc/rigwright" / ACTIVATING
+    marker.touch()
+    assert outcome(world) == ("refused", "unsettled")
+    marker.unlink()
+    (world.box / "etc/rigwright/generations/1" / PROVEN).unlink()
+    assert outcome(world) == ("refused", "unsettled")
+    assert systemd.jobs == []
+
+
+@pytest.mark.parametrize(
+    ("state", "started", "text"),
+    [
+        ("active", "f" * 64, ""),
+        ("failed", "f" * 64, "rigwright-chat.service is failed"),
+        ("active", "e" * 64, "rigwright-chat.service does not run from the current generation"),
+    ],
+)
+def test_each_unit_has_to_run_from_the_current_generation(
+    world: PublishedWorld, monkeypatch: pytest.MonkeyPatch, state: str, started: str, text: str
+) -> None:
+    monkeypatch.setattr(served_generation, "run_program", lambda *words: (0, f"{state}\n"))
+    manifest = {**MANIFEST, "instances": {"chat": {"units": {"rigwright-chat.service": "f" * 64}}}}
+    folder = world.box / "etc/rigwright/generations/1"
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (world.box / "run/rigwright/rigwright-chat.service").write_text(f"{started}\n")
+    assert served_generation.describe_unsettled(world.settings, str(folder)) == text
+
+
+@pytest.mark.parametrize("report", ["", "[]", "{}", "[" * 5000, "\x00"])
+def test_a_report_of_any_text_is_one_of_no_success(world: PublishedWorld, report: str) -> None:
+    Path(world.settings.fetched, "report.json").write_text(report)
+    assert outcome(world) == ("unreachable", "unreachable")
+
+
+def test_a_web_server_that_is_away_is_no_refusal(world: PublishedWorld) -> None:
+    fetched = Path(world.settings.fetched)
+    (fetched / "report.json").write_text('{"reason": "unreachable", "text": "timestamp.json: refused\\u001b"}')
+    assert outcome(world) == ("unreachable", "unreachable")
+    assert world.record["text"] == "timestamp.json: refused\\x1b"
+    # the timestamp of an earlier run is no new one
+    assert "verified" not in world.record
+    (fetched / "report.json").write_text('{"reason": "", "text": ""}')
+    assert outcome(world) == ("activated", "")
+    assert NOW.timestamp() == world.record["verified"]
