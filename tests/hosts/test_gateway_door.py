@@ -124,6 +124,9 @@ def cases_archive(folder: Path) -> bytes:
             (world / name).mkdir(parents=True)
         (world / "conf/nginx.conf").write_text(nginx_conf.render_nginx_conf(door(number), "# tried"))
         (world / "conf/fleet.conf").write_text(nginx_conf.render_nginx_conf(fleet_door(number), "# tried"))
+        (world / "conf/wake.conf").write_text(
+            nginx_conf.render_nginx_conf(replace(door(number), wakes=True), "# tried")
+        )
         write_certificates(world / "run/tls")
         for name, text in nginx_conf.load_lua_modules().items():
             (world / "conf" / name).parent.mkdir(exist_ok=True)
