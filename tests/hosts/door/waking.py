@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from door.answering import ASKED, SLOW, idle
-from door.clients import Stream
-from door.counting import _has
+from door.clients import Stream, join_chunks
+from door.counting import until_counted
 from door.world import ALICE, World, until, with_model_settings
 
 KEY = f"Authorization: Bearer {ALICE}"
@@ -18,45 +18,42 @@ ID = hashlib.sha256(ALICE.encode()).hexdigest()[:16]
 PLAIN = {"model": "tiny"}
 PATHS = ["chat/completions", "messages", "responses"]
 WAITING = b": waiting, position 1, about 14 s\n\n"
-CHUNKED = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 asleep = with_model_settings(on_demand=["one"])
 
 
-def _sleep(world: World) -> None:
+def fall_asleep(world: World) -> None:
     for name in world.engines:
-        world.unlink(name)
+        (world.folder / "links" / name).unlink(missing_ok=True)
 
 
-async def _wake(world: World) -> None:
+async def _wake_up(world: World) -> None:
     """The instance is ready."""
     world.link("one")
     await world.residency.settle("ready\n")
 
 
 @asynccontextmanager
-async def _woken(world: World, asked: dict[str, object], *headers: str, port: int = 0) -> AsyncIterator[Stream]:
+async def woken_stream(world: World, asked: dict[str, object], *headers: str, port: int = 0) -> AsyncIterator[Stream]:
     """A stream that has waited, and for which an instance is ready."""
-    _sleep(world)
+    fall_asleep(world)
     async with Stream(port or world.port, asked, *headers) as stream:
         await stream.until(WAITING)
-        await _wake(world)
+        await _wake_up(world)
         yield stream
 
 
-def _body(stream: Stream) -> bytes:
+def stream_body(stream: Stream) -> bytes:
     """What came, without its head and its chunks' sizes."""
-    from door.clients import _joined
-
-    return _joined(stream.came.partition(b"\r\n\r\n")[2])[0]
+    return join_chunks(stream.came.partition(b"\r\n\r\n")[2])[0]
 
 
-def _events(stream: Stream) -> list[bytes]:
-    return [one for one in _body(stream).split(b"\n\n") if one.strip() and not one.startswith(b":")]
+def stream_events(stream: Stream) -> list[bytes]:
+    return [one for one in stream_body(stream).split(b"\n\n") if one.strip() and not one.startswith(b":")]
 
 
-def _error(stream: Stream) -> dict[str, object]:
+def stream_error(stream: Stream) -> dict[str, object]:
     """The error that is a stream's only event, before its mark."""
-    (event,) = [one for one in _events(stream) if one.strip() != b"data: [DONE]"]
+    (event,) = [one for one in stream_events(stream) if one.strip() != b"data: [DONE]"]
     return json.loads(event.rpartition(b"data: ")[2])["error"]  # type: ignore[no-any-return]
 
 
@@ -73,17 +70,15 @@ async def a_stream_gets_comments_until_its_model_is_there_and_then_the_answer(wo
         assert stream.status == 200
         (one,) = world.residency.waiting
         assert one.line == "wake one lan - 0"
-        assert (await world.state())["instances"]["one"] == {"under_way": 0, "progress": 0, "waiting": 1} | {
-            "progress": (await world.state())["instances"]["one"]["progress"]  # type: ignore[index]
-        }
+        state = (await world.state())["instances"]["one"]  # type: ignore[index]
+        assert (state["under_way"], state["waiting"]) == (0, 1)
         await asyncio.sleep(1.1)
         await one.send("waiting 2 -\n")
         await stream.until(b": waiting, position 2\n\n")
-        await _wake(world)
+        await _wake_up(world)
         await stream.end()
     assert stream.is_complete
-    comments, _, rest = _body(stream).partition(b"data:")
-    assert b"data:" + rest == answer, (rest, answer)
+    assert b"data:" + stream_body(stream).partition(b"data:")[2] == answer, stream.came
     head = {line.partition(b":")[0].lower() for line in stream.came.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]}
     assert {name.decode() for name in head} == plain.keys() - {"cut"} | {"cache-control"}
     line, headers, body = world.engines["one"].reached[-1]
@@ -111,15 +106,14 @@ async def a_stream_gets_comments_until_its_model_is_there_and_then_the_answer(wo
 @with_model_settings(on_demand=["one"], usage_on_request=True)
 async def its_tokens_are_counted_and_an_event_that_was_not_asked_for_is_left_out(world: World) -> None:
     for how in ({}, {"pieces": 7}, {"bare": True}):
-        async with _woken(world, ASKED | {"stand_in": how}, KEY, port=world.port + 1) as stream:
+        async with woken_stream(world, ASKED | {"stand_in": how}, KEY, port=world.port + 1) as stream:
             await stream.end()
         assert stream.is_complete
-        body = _body(stream)
+        body = stream_body(stream)
         assert (b'"usage"' in body, body.count(b'"content"'), body.endswith(b"data: [DONE]\n\n")) == (False, 4, True)
         assert json.loads(world.reached_bodies()[-1])["stream_options"] == {"include_usage": True}
-        world.link("two")
     assert {one.line for one in world.residency.came} == {f"wake one keyed {ID} 1"}
-    await _has(world, "alice tiny 3 21 9 0 0")
+    await until_counted(world, "alice tiny 3 21 9 0 0")
 
 
 @asleep
@@ -129,7 +123,7 @@ async def other_requests_wait_and_go_the_ordinary_way(world: World) -> None:
     world.unlink("one")
     asking = asyncio.create_task(world.post(PLAIN))
     await world.residency.wait_for(1)
-    await _wake(world)
+    await _wake_up(world)
     assert await asking == ordinary or {**(await asking)[1], "date": ""} == {**ordinary[1], "date": ""}
     assert ((await world.line())["wake"], (await world.line())["completion_tokens"]) == ("ready", 3)
     # a stream whose model is there at once is an ordinary one, too
@@ -146,7 +140,7 @@ async def other_requests_wait_and_go_the_ordinary_way(world: World) -> None:
 
 @asleep
 async def who_has_waited_too_long_is_told_when_to_come(world: World) -> None:
-    _sleep(world)
+    fall_asleep(world)
     status, headers, body = await world.post(PLAIN)
     assert (status, headers["retry-after"]) == (503, "14"), body
     error = json.loads(body)["error"]
@@ -159,7 +153,7 @@ async def who_has_waited_too_long_is_told_when_to_come(world: World) -> None:
 
 @with_model_settings(on_demand=["one"], paths=PATHS)
 async def a_failed_start_is_told_in_each_protocols_form(world: World) -> None:
-    _sleep(world)
+    fall_asleep(world)
     refusal = "refused failed 30 the unit ended with status 1\n"
     kinds = {"chat/completions": "server_error", "messages": "overloaded_error", "responses": "server_error"}
     for path, kind in kinds.items():
@@ -168,7 +162,7 @@ async def a_failed_start_is_told_in_each_protocols_form(world: World) -> None:
             await world.residency.settle(refusal)
             await stream.end()
         assert stream.status == 200 and stream.is_complete
-        assert (_error(stream)["type"], _error(stream)["message"]) == (kind, "the unit ended with status 1")
+        assert (stream_error(stream)["type"], stream_error(stream)["message"]) == (kind, "the unit ended with status 1")
         assert (b"event: error\n" in stream.came) is (path == "messages")
         # OpenAI's mark, which the others do not have
         assert (b"data: [DONE]" in stream.came) is (path == "chat/completions")
@@ -187,7 +181,7 @@ async def a_failed_start_is_told_in_each_protocols_form(world: World) -> None:
 
 @with_model_settings(on_demand=["one", "two"])
 async def another_instance_is_tried_where_the_first_cannot_start(world: World) -> None:
-    _sleep(world)
+    fall_asleep(world)
     async with Stream(world.port, ASKED) as stream:
         await stream.until(WAITING)
         await world.residency.settle("refused failed 30 it ended\n", "one")
@@ -200,7 +194,7 @@ async def another_instance_is_tried_where_the_first_cannot_start(world: World) -
 
 @asleep
 async def a_client_that_goes_withdraws(world: World) -> None:
-    _sleep(world)
+    fall_asleep(world)
     for asked in (ASKED, PLAIN):
         async with Stream(world.port, asked, KEY):
             await world.residency.wait_for(1)
@@ -208,16 +202,13 @@ async def a_client_that_goes_withdraws(world: World) -> None:
     await until(lambda: [one.get("wake") for one in world.lines()][-2:] == ["left", "left"])
     await idle(world)
     # and one that goes later is gone for the engine
-    world.link("two")
-    async with _woken(world, SLOW, KEY, port=world.port + 1) as stream:
+    async with woken_stream(world, SLOW, KEY, port=world.port + 1) as stream:
         await stream.until(b'"one 1 ')
         assert (await world.state())["keys"] == {ID: 1}
         assert (await world.under_way())["one"] == 1
     await until(lambda: not world.engines["one"].open, 2)
     await idle(world)
-    world.link("two")
-    world.unlink("one")
-    async with _woken(world, ASKED | {"stand_in": {"waits": 60}}):
+    async with woken_stream(world, ASKED | {"stand_in": {"waits": 60}}):
         await until(lambda: world.engines["one"].open)
     await until(lambda: not world.engines["one"].open, 2)
     await idle(world)
@@ -225,7 +216,7 @@ async def a_client_that_goes_withdraws(world: World) -> None:
 
 @asleep
 async def a_service_that_is_not_there_is_no_reason_to_hang(world: World) -> None:
-    _sleep(world)
+    fall_asleep(world)
     world.residency.kill()
     for asked in (PLAIN, ASKED):
         status, headers, body = await world.post(asked)
@@ -242,7 +233,7 @@ async def a_service_that_is_not_there_is_no_reason_to_hang(world: World) -> None
 
 @asleep
 async def a_service_that_is_killed_begins_again_and_loses_no_request(world: World) -> None:
-    _sleep(world)
+    fall_asleep(world)
     async with Stream(world.port, ASKED) as stream, Stream(world.port, ASKED) as other:
         await stream.until(WAITING)
         await other.until(WAITING)
@@ -252,7 +243,7 @@ async def a_service_that_is_killed_begins_again_and_loses_no_request(world: Worl
             world.residency.kill()
             await world.residency.start()
             await world.residency.wait_for(2)
-        await _wake(world)
+        await _wake_up(world)
         for one in (stream, other):
             await one.end()
             assert one.is_complete and b'"one 3 ' in one.came
@@ -264,7 +255,7 @@ async def a_service_that_is_killed_begins_again_and_loses_no_request(world: Worl
             world.residency.waiting[0].writer.transport.abort()
             world.residency.waiting[0].is_withdrawn = True
         await stream.end()
-    assert stream.is_complete and "does not answer" in str(_error(stream)["message"])
+    assert stream.is_complete and "does not answer" in str(stream_error(stream)["message"])
 
 
 HOSTILE = (
@@ -296,7 +287,7 @@ HOSTILE = (
 
 @asleep
 async def lines_that_are_none_end_the_waiting_and_reach_no_client(world: World) -> None:
-    _sleep(world)
+    fall_asleep(world)
     for line in HOSTILE:
         world.residency.greeting = line
         for asked in (PLAIN, ASKED):
@@ -311,84 +302,9 @@ async def lines_that_are_none_end_the_waiting_and_reach_no_client(world: World) 
     await idle(world)
 
 
-BROKEN_ENGINES = {
-    "no HTTP": "hello\r\n\r\n",
-    "a long head": "HTTP/1.1 200 OK\r\n" + "X: y\r\n" * 5000 + "\r\n",
-    "an endless head": "HTTP/1.1 200 OK\r\nX: " + "y" * 70000,
-    "two lengths": "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
-    "a length and chunks": CHUNKED[:-2] + "Content-Length: 5\r\n\r\n0\r\n\r\n",
-    "a length that is none": "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-    "another coding": "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-    "a folded header": "HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n",
-    "a name with a space": "HTTP/1.1 200 OK\r\nX : a\r\n\r\n",
-    "a status of four": "HTTP/1.1 2000 OK\r\n\r\n",
-    "a status below": "HTTP/1.1 101 Switching\r\n\r\n",
-    "a page": "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 3\r\n\r\n<b>",
-    "JSON": "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
-    "a kind that begins alike": "HTTP/1.1 200 OK\r\nContent-Type: text/event-streams\r\nContent-Length: 1\r\n\r\nx",
-    "nothing": "",
-}
-
-
-@asleep
-async def what_an_instance_says_that_is_no_stream_becomes_an_error(world: World) -> None:
-    for what, raw in BROKEN_ENGINES.items():
-        world.link("two")
-        async with _woken(world, ASKED | {"stand_in": {"raw": raw} if raw else {"closes": True}}) as stream:
-            await stream.end()
-        assert stream.is_complete, (what, stream.came)
-        assert _error(stream)["type"] == "server_error", what
-        assert b"<b>" not in stream.came and b"hello" not in stream.came
-    # its own refusal: the message, without addresses, and bounded
-    text = json.dumps({"error": {"message": "the context is 4096 tokens, at 0x7f00beef", "type": "x"}})
-    long = json.dumps({"error": {"message": "ä" * 5000}}, ensure_ascii=False)
-    for status, said, kind, message in (
-        ("400 Bad", text, "invalid_request_error", "the context is 4096 tokens, at 0x"),
-        ("500 Bad", "<html>", "server_error", "the request was refused"),
-        ("500 Bad", long, "server_error", "ä" * 1024),
-    ):
-        data = said.encode()
-        raw = f"HTTP/1.1 {status}\r\nContent-Length: {len(data)}\r\n\r\n" + data.decode("latin-1")
-        world.link("two")
-        async with _woken(world, ASKED | {"stand_in": {"raw": raw}}, KEY, port=world.port + 1) as stream:
-            await stream.end()
-        assert (_error(stream)["type"], _error(stream)["message"]) == (kind, message)
-    # as such requests do, it counts for nothing
-    assert not list(world.folder.glob("usage-*"))
-    await idle(world)
-
-
-CUT_OFF = {
-    "a chunk": CHUNKED + "20\r\ndata: {}\n\n",
-    "a size": CHUNKED + "a\r\ndata: {}\n\n\r\nxyz\r\n",
-    "a large size": CHUNKED + "a\r\ndata: {}\n\n\r\nffffffff\r\n",
-    "a long size": CHUNKED + "a\r\ndata: {}\n\n\r\n" + "0" * 5000,
-    "no end of a chunk": CHUNKED + "a\r\ndata: {}\n\nXX",
-    "trailers": CHUNKED + "a\r\ndata: {}\n\n\r\n0\r\n" + "X: y\r\n" * 5000,
-    "a length": "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 99\r\n\r\ndata: {}\n\n",
-}
-
-
-@asleep
-async def an_answer_that_breaks_off_is_not_taken_for_a_whole_one(world: World) -> None:
-    for what, raw in CUT_OFF.items():
-        world.link("two")
-        async with _woken(world, ASKED | {"stand_in": {"raw": raw}}) as stream:
-            await stream.end()
-        assert not stream.is_complete, what
-        assert b"data: {}\n\n" in stream.came and b"before its answer was complete" in stream.came, (what, stream.came)
-    world.link("two")
-    async with _woken(world, SLOW) as stream:
-        await stream.until(b'"one 2 ')
-        await world.engines["one"].kill()
-        await stream.end()
-    assert not stream.is_complete and b"before its answer was complete" in stream.came
-    await idle(world)
-
-
 @with_model_settings(on_demand=["one"], slots=2, queue=7)
 async def eight_wait_in_order_and_the_bounds_of_model_and_key_hold(world: World) -> None:
-    _sleep(world)
+    fall_asleep(world)
     streams = [Stream(world.port + 1, SLOW, KEY) for _ in range(8)]
     for stream in streams:
         await stream.__aenter__()
@@ -396,10 +312,10 @@ async def eight_wait_in_order_and_the_bounds_of_model_and_key_hold(world: World)
     assert (await world.state())["keys"] == {ID: 8}
     # a ninth of the key, and after one more a tenth of the model
     assert (await world.post(PLAIN, KEY, port=world.port + 1))[0] == 429
-    async with Stream(world.port, ASKED) as ninth:
+    async with Stream(world.port, SLOW) as ninth:
         await ninth.until(WAITING)
         assert (await world.post(ASKED))[0] == 429
-        await _wake(world)
+        await _wake_up(world)
         for stream in (*streams, ninth):
             await stream.until(b'"one 3 ')
         assert (await world.under_way())["one"] == 9
@@ -410,7 +326,7 @@ async def eight_wait_in_order_and_the_bounds_of_model_and_key_hold(world: World)
 
 @asleep
 async def a_reload_keeps_those_that_wait(world: World) -> None:
-    _sleep(world)
+    fall_asleep(world)
     async with Stream(world.port, SLOW) as stream:
         await stream.until(WAITING)
         plain = asyncio.create_task(world.post(PLAIN))
@@ -420,7 +336,7 @@ async def a_reload_keeps_those_that_wait(world: World) -> None:
         async with Stream(world.port, SLOW) as newer:
             await newer.until(WAITING)
             assert set(world.workers()) - before
-            await _wake(world)
+            await _wake_up(world)
             assert (await plain)[0] == 200
             for one in (stream, newer):
                 await one.until(b'"one 3 ')
@@ -433,32 +349,30 @@ async def a_reload_keeps_those_that_wait(world: World) -> None:
 
 @asleep
 async def a_revoked_key_waits_no_longer_and_a_drained_instance_ends_its_streams(world: World) -> None:
-    _sleep(world)
+    fall_asleep(world)
     async with Stream(world.port + 1, ASKED, KEY) as stream, Stream(world.port + 1, PLAIN, KEY) as plain:
         await stream.until(WAITING)
         await world.residency.wait_for(2)
         assert (await world.admin(f"POST /gone/{ID}"))[0] == 204
         await stream.end()
         await plain.end()
-        assert _error(stream)["code"] == "invalid_api_key" and plain.status == 401
+        assert stream_error(stream)["code"] == "invalid_api_key" and plain.status == 401
     await world.admin(f"POST /back/{ID}")
     await world.residency.wait_for(0)
-    world.link("two")
     for what, code in ((f"gone/{ID}", b"invalid_api_key"), ("cut/one", b"service_unavailable")):
-        async with _woken(world, SLOW, KEY, port=world.port + 1) as stream:
+        async with woken_stream(world, SLOW, KEY, port=world.port + 1) as stream:
             await stream.until(b'"one 2 ')
             await world.admin(f"POST /{what}")
             await asyncio.wait_for(stream.end(), 5)
             assert not stream.is_complete and code in stream.came
         await world.admin(f"POST /back/{ID}")
         await world.admin("POST /stay/one")
-        world.link("two")
     await idle(world)
 
 
 @asleep
 async def an_instance_that_is_out_for_a_fault_is_not_woken(world: World) -> None:
-    _sleep(world)
+    fall_asleep(world)
     (world.folder / "rotation/one").write_text('{"reasons": []}')
     assert (await world.post(PLAIN))[0] == 503
     assert not world.residency.came
@@ -472,17 +386,8 @@ async def an_instance_that_is_out_for_a_fault_is_not_woken(world: World) -> None
 
 
 @asleep
-async def a_large_body_is_passed_on_to_the_byte(world: World) -> None:
-    asked = ASKED | {"messages": "ä\u20ac" * 500_000}
-    async with _woken(world, asked) as stream:
-        await stream.end()
-    assert stream.is_complete
-    assert json.loads(world.reached_bodies()[-1]) == asked
-
-
-@asleep
 async def an_nginx_that_is_killed_leaves_no_count_and_withdraws(world: World) -> None:
-    _sleep(world)
+    fall_asleep(world)
     async with Stream(world.port, ASKED) as stream:
         await stream.until(WAITING)
         for pid in world.workers():
