@@ -19,7 +19,7 @@ def _lines(world: World) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-async def until_counted(world: World, *lines: str) -> None:
+async def _has(world: World, *lines: str) -> None:
     await until(lambda: _lines(world) == [*lines, "end"])
 
 
@@ -27,7 +27,7 @@ async def until_counted(world: World, *lines: str) -> None:
 async def tokens_are_counted_by_key_and_outlive_nginx(world: World) -> None:
     port = world.port + 1
     assert (await world.post(PLAIN, KEY, port=port))[0] == 200
-    await until_counted(world, "alice tiny 1 7 3 0 0")
+    await _has(world, "alice tiny 1 7 3 0 0")
     # asked for, and left out again: in whole pieces, and byte by byte
     for how in ({}, {"pieces": 7}, {"bare": True}):
         status, _, body = await world.post(ASKED | {"stand_in": how}, KEY, port=port)
@@ -40,10 +40,10 @@ async def tokens_are_counted_by_key_and_outlive_nginx(world: World) -> None:
         assert json.loads(world.reached_bodies()[-1])["stream_options"]["include_usage"] is True
     _, _, body = await world.post(ASKED | {"stream_options": {"include_usage": True}}, KEY, port=port)
     assert body.count(b'"usage"') == 1
-    await until_counted(world, "alice tiny 7 49 21 0 0")
+    await _has(world, "alice tiny 7 49 21 0 0")
     await world.reload("d2", usage_on_request=True)
     assert (await world.post(PLAIN))[0] == 200
-    await until_counted(world, "- tiny 1 7 3 0 0", "alice tiny 7 49 21 0 0")
+    await _has(world, "- tiny 1 7 3 0 0", "alice tiny 7 49 21 0 0")
     assert world.nginx
     killed = (world.nginx.pid, *world.workers())
     for pid in killed:
@@ -54,7 +54,7 @@ async def tokens_are_counted_by_key_and_outlive_nginx(world: World) -> None:
     (world.folder / "run/admin.sock").unlink()
     await world.start_nginx()
     assert (await world.post(PLAIN, KEY, port=port))[0] == 200
-    await until_counted(world, "- tiny 1 7 3 0 0", "alice tiny 8 56 24 0 0")
+    await _has(world, "- tiny 1 7 3 0 0", "alice tiny 8 56 24 0 0")
     metrics = (await world.admin("GET /metrics"))[1].decode()
     # counters begin anew with nginx
     assert 'rigwright_gateway_key_tokens_total{key="alice",model="tiny",kind="input"} 7\n' in metrics
@@ -65,7 +65,7 @@ async def tokens_are_counted_by_key_and_outlive_nginx(world: World) -> None:
 async def a_stream_that_ends_early_is_unknown(world: World) -> None:
     async with Stream(world.port + 1, SLOW, KEY) as stream:
         await stream.until(b" 1 ")
-    await until_counted(world, "alice tiny 1 0 0 0 1")
+    await _has(world, "alice tiny 1 0 0 0 1")
 
 
 async def a_key_has_its_tokens_and_no_more(world: World) -> None:
@@ -78,4 +78,4 @@ async def a_key_has_its_tokens_and_no_more(world: World) -> None:
     assert error["message"] == "this key has used its 25 tokens of this day (UTC)"
     assert 0 < int(headers["retry-after"]) <= 86400
     assert (await world.post(PLAIN, KEY, port=port))[0] == 200
-    await until_counted(world, "alice tiny 1 7 3 0 0", "thrifty tiny 3 21 9 0 0")
+    await _has(world, "alice tiny 1 7 3 0 0", "thrifty tiny 3 21 9 0 0")

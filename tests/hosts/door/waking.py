@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from door.answering import ASKED, SLOW, idle
 from door.clients import Stream, join_chunks
-from door.counting import until_counted
+from door.counting import _has
 from door.world import ALICE, World, until, with_model_settings
 
 KEY = f"Authorization: Bearer {ALICE}"
@@ -113,7 +113,7 @@ async def its_tokens_are_counted_and_an_event_that_was_not_asked_for_is_left_out
         assert (b'"usage"' in body, body.count(b'"content"'), body.endswith(b"data: [DONE]\n\n")) == (False, 4, True)
         assert json.loads(world.reached_bodies()[-1])["stream_options"] == {"include_usage": True}
     assert {one.line for one in world.residency.came} == {f"wake one keyed {ID} 1"}
-    await until_counted(world, "alice tiny 3 21 9 0 0")
+    await _has(world, "alice tiny 3 21 9 0 0")
 
 
 @asleep
