@@ -301,6 +301,12 @@ def describe_access(instances: tuple[Instance, ...], gateway: Gateway | None) ->
         for offer in offers
         for one in offer.remote
     ]
+    if sleeping := [f"{offer.name} ({', '.join(offer.on_demand)})" for offer in offers if offer.on_demand]:
+        evicting = [name for name, one in sorted(gateway.listeners.items()) if one.may_evict]
+        others.append(
+            f"requests start {', '.join(sleeping)}; those of {', '.join(evicting) or 'no listener'} may have an idle "
+            f"model stopped; others than streams wait {gateway.wait} s"
+        )
     if lent := gateway.fleet.listener:
         others.append(
             f"fleet, {lent.endpoint}: gateways of {', '.join(lent.fronts)}, with a certificate, may use "

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rigwright.gateway.gateway_units import WAKE_SOCKET, render_gateway, router_settings
+from rigwright.gateway.served_models import describe_access
 from rigwright.model.gateway_schema import WAIT, Gateway
 from rigwright.serving.instance_units import OWNED_HEADER
 from roles.gateway.host.router import answers
@@ -190,6 +191,15 @@ def test_settings_name_instances_on_demand_and_who_may_have_others_stopped() -> 
     assert found["wake"] == {"socket": WAKE_SOCKET, "wait": 30, "evict": rights}
     assert conf.count("location @wake {") == conf.count("lua_check_client_abort on;") == len(LISTENERS)
     assert settings_of("on-demand")[0]["wake"]["wait"] == WAIT
+
+
+def test_a_plan_names_models_on_demand_and_who_may_have_others_stopped() -> None:
+    chat, code = replace_start(sample_instance("chat"), "on-demand"), sample_instance("code", port=8021)
+    gateway = Gateway.model_validate({"listeners": LISTENERS})
+    (line,) = [one for one in describe_access((chat, code), gateway) if one.startswith("requests start")]
+    name = chat.model_name
+    assert line.startswith(f"requests start {name} (chat); those of desk, office may have an idle model stopped")
+    assert not [one for one in describe_access((code,), gateway) if one.startswith("requests start")]
 
 
 def test_without_instances_on_demand_nothing_waits() -> None:

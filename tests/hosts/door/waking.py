@@ -195,11 +195,13 @@ async def another_instance_is_tried_where_the_first_cannot_start(world: World) -
 @asleep
 async def a_client_that_goes_withdraws(world: World) -> None:
     fall_asleep(world)
-    for asked in (ASKED, PLAIN):
-        async with Stream(world.port, asked, KEY):
-            await world.residency.wait_for(1)
-        await world.residency.wait_for(0)
-    await until(lambda: [one.get("wake") for one in world.lines()][-2:] == ["left", "left"])
+    # with TLS, too
+    for port in (world.port, world.port + 2):
+        for asked in (ASKED, PLAIN):
+            async with Stream(port, asked, KEY, tls=world.trusted(port)):
+                await world.residency.wait_for(1)
+            await world.residency.wait_for(0)
+    await until(lambda: [one.get("wake") for one in world.lines()][-4:] == ["left"] * 4)
     await idle(world)
     # and one that goes later is gone for the engine
     async with woken_stream(world, SLOW, KEY, port=world.port + 1) as stream:
