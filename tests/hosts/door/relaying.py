@@ -3,6 +3,7 @@
 import json
 
 from door.answering import ASKED, SLOW, idle
+from door.counting import _has
 from door.waking import KEY, asleep, stream_error, woken_stream
 from door.world import World
 
@@ -29,7 +30,8 @@ BROKEN_ENGINES = {
 @asleep
 async def what_an_instance_says_that_is_no_stream_becomes_an_error(world: World) -> None:
     for what, raw in BROKEN_ENGINES.items():
-        async with woken_stream(world, ASKED | {"stand_in": {"raw": raw} if raw else {"closes": True}}) as stream:
+        how = {"raw": raw} if raw else {"closes": True}
+        async with woken_stream(world, ASKED | {"stand_in": how}, KEY, port=world.port + 1) as stream:
             await stream.end()
         assert stream.is_complete, (what, stream.came)
         assert stream_error(stream)["type"] == "server_error", what
@@ -48,7 +50,8 @@ async def what_an_instance_says_that_is_no_stream_becomes_an_error(world: World)
             await stream.end()
         assert (stream_error(stream)["type"], stream_error(stream)["message"]) == (kind, message), stream.came
     # as such requests do, it counts for nothing
-    assert not list(world.folder.glob("usage-*"))
+    assert (await world.post({"model": "tiny"}, KEY, port=world.port + 1))[0] == 200
+    await _has(world, "alice tiny 1 7 3 0 0")
     await idle(world)
 
 
