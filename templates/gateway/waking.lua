@@ -40,8 +40,8 @@ local STREAMED = { ["chat/completions"] = true, ["completions"] = true, ["respon
 local MARKED = { ["chat/completions"] = true, ["completions"] = true }
 local MARK = "data: [DONE]\n\n"
 
--- Status of a refusal, by its word.
-local REFUSALS = { busy = 429, failed = 503, memory = 503, forbidden = 503 }
+-- Words of refusals.
+local REFUSALS = { busy = true, failed = true, memory = true, forbidden = true }
 local GONE = "the service that loads models does not answer: ask again"
 local UNREADABLE = "the service that loads models cannot be understood"
 local ENDED = "the instance ended before it answered, and the request was not sent to another"
@@ -320,7 +320,7 @@ local function refusal(word, seconds, text)
   local again = math.min(math.max(1, seconds or LATER), LATEST)
   if word == "revoked" then return 401, REVOKED, nil, "invalid_api_key" end
   if word == "timeout" then return 503, "the model is still being loaded: ask again", again, "model_asleep" end
-  if REFUSALS[word] then return REFUSALS[word], text, again, "model_asleep" end
+  if REFUSALS[word] then return 503, text, again, "model_asleep" end
   return 503, word == "unreadable" and UNREADABLE or GONE, LATER
 end
 
