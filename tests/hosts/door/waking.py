@@ -43,7 +43,7 @@ async def woken_stream(world: World, asked: dict[str, object], *headers: str, po
 
 
 def stream_body(stream: Stream) -> bytes:
-    """What came, without its head and its chunks' sizes."""
+    """The body that came, without the sizes of its chunks."""
     return join_chunks(stream.came.partition(b"\r\n\r\n")[2])[0]
 
 
