@@ -66,6 +66,16 @@ METRICS = (
     ),
     MetricDescription("rigwright_gateway_under_way", "instance", "Requests under way"),
     MetricDescription("rigwright_gateway_ready", "instance", "1 if the instance accepts requests"),
+    MetricDescription(
+        "rigwright_gateway_wakes_total",
+        "model, outcome",
+        "Requests that waited for a sleeping model: `ready`; `failed`, `memory`, `busy`, `forbidden` as the residency "
+        "service refuses; `timeout`; `left` by the client; `revoked`; `gone`, `silent`, `unreadable` service; `absent` "
+        "instance",
+    ),
+    MetricDescription("rigwright_gateway_wake_seconds_sum", "model", "Sum of the times that those requests waited"),
+    MetricDescription("rigwright_gateway_wake_seconds_count", "model", "Number of those times"),
+    MetricDescription("rigwright_gateway_waiting", "instance", "Requests that wait for the instance to start"),
 )
 
 

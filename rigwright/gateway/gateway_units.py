@@ -54,6 +54,8 @@ RUNTIME, ROUTER_RUNTIME = f"/run/{secrets_distribution.GATEWAY}", f"/run/{secret
 ROUTER_KEYS = f"{ROUTER_RUNTIME}/keys.json"
 ADMIN = f"{RUNTIME}/admin.sock"
 SILENCE = 3  # seconds within which a stream says something, and can be ended with a reason
+WAKE_SOCKET = "/run/rigwright/residency.sock"
+"""The socket of the service that starts instances on demand."""
 LOGS = "/var/log/rigwright_gateway"
 LOG = f"{LOGS}/access.log"
 # Tokens by key and model: this and a day (UTC).
@@ -128,6 +130,7 @@ def router_settings(
                 "allow_fields": list(one.allow_fields),
                 "salted": one.cache_isolation == "key",
                 "usage_on_request": one.usage_on_request,
+                **({"on_demand": list(one.on_demand)} if one.on_demand else {}),
             }
             for one in offers_of(instances, gateway_entry)
         },
@@ -141,6 +144,12 @@ def router_settings(
         "admin": ADMIN,
         "usage": USAGE,
     }
+    if any(one.on_demand for one in offers_of(instances, gateway_entry)):
+        made["wake"] = {
+            "socket": WAKE_SOCKET,
+            "wait": gateway.wait,
+            "evict": {name: one.may_evict for name, one in gateway.listeners.items()},
+        }
     if links.remote:
         made["remote"] = {
             one.name: {
@@ -231,6 +240,7 @@ def render_gateway(
             )
             if links.listener
             else None,
+            wakes=any(one.on_demand for one in offers_of(instances, gateway)),
         ),
         owned,
     )

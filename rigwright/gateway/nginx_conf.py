@@ -80,6 +80,8 @@ class NginxSettings:
     """Other boxes whose instances it uses: name -> `ADDRESS:PORT`."""
     fleet: NginxFleetListener | None = None
     """Where other boxes use instances of this one."""
+    wakes: bool = False
+    """Whether requests wait for instances that are started on demand."""
     workers: int = 2
     body_max: str = "64m"
     """The largest body that a client may send, with nginx's units."""

@@ -41,6 +41,11 @@ class GatewayModel:
         return (*(one.name for one in self.instances), *(one.name for one in self.remote))
 
     @property
+    def on_demand(self) -> tuple[str, ...]:
+        """Its instances that requests start."""
+        return tuple(one.name for one in self.instances if is_on_demand(one))
+
+    @property
     def engine_names(self) -> dict[str, str]:
         """By instance: the name of the model at its engine."""
         own = {one.name: one.model_name for one in self.instances}
@@ -66,6 +71,11 @@ class GatewayModel:
         unsalted = {path for _, ignoring in found for path in ignoring if self.cache_isolation}
         first = found[0][0] if found else ()
         return tuple(path for path in first if path not in unsalted and all(path in one for one, _ in found))
+
+
+def is_on_demand(instance: Instance) -> bool:
+    """Whether requests start an instance, and not the boot of the box."""
+    return getattr(instance, "start", "boot") == "on-demand"
 
 
 def offers_of(instances: tuple[Instance, ...], gateway: Gateway | None) -> tuple[GatewayModel, ...]:
@@ -291,6 +301,12 @@ def describe_access(instances: tuple[Instance, ...], gateway: Gateway | None) ->
         for offer in offers
         for one in offer.remote
     ]
+    if sleeping := [f"{offer.name} ({', '.join(offer.on_demand)})" for offer in offers if offer.on_demand]:
+        evicting = [name for name, one in sorted(gateway.listeners.items()) if one.may_evict]
+        others.append(
+            f"requests start {', '.join(sleeping)}; those of {', '.join(evicting) or 'no listener'} may have an idle "
+            f"model stopped; others than streams wait {gateway.wait} s"
+        )
     if lent := gateway.fleet.listener:
         others.append(
             f"fleet, {lent.endpoint}: gateways of {', '.join(lent.fronts)}, with a certificate, may use "

@@ -101,6 +101,10 @@ CacheIsolation = Literal["", "key"]
 # a deploy waits for it
 DrainSeconds = Annotated[int, Field(ge=0, le=3600, strict=True)]
 
+# Clients of OpenAI and Anthropic give up after ten minutes by default
+WaitSeconds = Annotated[int, Field(ge=1, le=3600, strict=True)]
+WAIT = 120
+
 # Seconds. Answers of a few hundred tokens take less on the slowest of our cards.
 DRAIN = 30
 
@@ -145,7 +149,19 @@ class ListenerEntry(InventoryModel):
         "that prints it.",
     )
 
+    evict: bool | None = Field(
+        default=None,
+        strict=True,
+        description="Whether a request for a sleeping model may stop an idle one that is in its way; default: the "
+        "value of `keys`.",
+    )
+
     _source: str = PrivateAttr(default="")
+
+    @property
+    def may_evict(self) -> bool:
+        """Whether requests of its clients may have an idle model stopped."""
+        return self.keys if self.evict is None else self.evict
 
     def with_source(self, source: str) -> ListenerEntry:
         """The same listener at an address that two gateways share; this box's own one is `source`."""
@@ -243,6 +259,11 @@ class Gateway(InventoryModel):
         default=DRAIN,
         description="Seconds in which running requests can finish before their instance stops; new requests go to "
         "other instances or get 503 with `Retry-After`, and longer streams end with an error event.",
+    )
+    wait: WaitSeconds = Field(
+        default=WAIT,
+        description="Seconds that a request without `stream` waits for a sleeping model; beyond it 503 with "
+        "`Retry-After`. Streams wait up to an hour.",
     )
     rotation_checks: tuple[RotationCheck, ...] = Field(
         default=("W01",),

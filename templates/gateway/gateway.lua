@@ -11,6 +11,7 @@ local settings = require("settings")
 local telling = require("telling")
 local upload = require("upload")
 local usage = require("usage")
+local waking = require("waking")
 local watching = require("watching")
 
 local fail = answers.fail
@@ -150,12 +151,12 @@ function gateway.receive()
   return upload.receive(requests.current())
 end
 
--- Find who is to answer, and make the request one of theirs.
-local function place(request)
+-- Find who is to answer, and make the request one of theirs; nothing where no instance can have it.
+local function take(request)
   local model = settings.models[request.model]
   local name, last = instances.choose(model, request.sticky, request.tried)
   if settings.remote[name or ""] then ngx.var.rw_last = last and "1" or "" end
-  if not name then return later(request, 503, "no instance of this model answers now", LATER) end
+  if not name then return nil end
   request.instance = name
   request.tried[name] = true
   counts.take(request, "instance " .. name)
@@ -166,6 +167,11 @@ local function place(request)
     span[2] = body.replace(span[1], span[2], called, request.salt)
     request.called, request.unsalted = called, nil
   end
+  return name
+end
+
+local function place(request)
+  if not take(request) then return later(request, 503, "no instance of this model answers now", LATER) end
 end
 
 -- Have a stream name its tokens at its end, as the router says where in the body. The client did not ask for that event.
@@ -202,12 +208,24 @@ function gateway.serve()
     if used then return later(request, 429, used, seconds, "rate_limit_exceeded") end
   end
   local ready = instances.number(model)
-  if ready == 0 then return later(request, 503, "no instance of this model answers now", LATER) end
-  if counts.take(request, "model " .. request.model) > model.slots * ready + model.queue then
+  local wakes = ready == 0 and #waking.candidates(model) > 0
+  if ready == 0 and not wakes then return later(request, 503, "no instance of this model answers now", LATER) end
+  if counts.take(request, "model " .. request.model) > model.slots * math.max(ready, 1) + model.queue then
     return later(request, 429, "too many requests are waiting for this model", SOON)
   end
+  request.is_stream = var.upstream_http_x_rw_stream == "1"
   ask_for_usage(request, var.upstream_http_x_rw_edit, var.upstream_http_x_rw_edit_text)
+  if wakes then return ngx.exec("@wake") end
   return place(request)
+end
+
+-- Wait until an instance of the model is started; a stream is answered from there, others go on as `woken`.
+function gateway.wake()
+  return waking.wait(requests.current(), take)
+end
+
+function gateway.woken()
+  return place(requests.current())
 end
 
 -- After an instance has given no answer at all: another one, if the request did not reach it, or if it is being stopped.

@@ -76,6 +76,11 @@ function instances.standing(name)
   return kept_out(name, ".last") and LAST or IN
 end
 
+-- Whether starting it would bring the model an instance: it is not out for a fault, and not one that runs and is silent.
+function instances.may_wake(name)
+  return not kept_out(name) and not (out(name) and seat(name))
+end
+
 function instances.is_ready(name)
   return instances.standing(name) == IN
 end

@@ -59,14 +59,19 @@ end
 -- Whether errors of the router and of engines, which have OpenAI's shape, need another one.
 protocols.translates = is_anthropic
 
--- Such an error in the shape of the request's protocol, without addresses of objects: on Anthropic's paths vLLM leaves
--- them in its messages (PYSEC-2026-3408), which help to take it over.
-function protocols.translate(status, text)
+-- The message of such an error, without addresses of objects: on Anthropic's paths vLLM leaves them in its messages
+-- (PYSEC-2026-3408), which help to take it over.
+function protocols.message(text)
   local found = json.decode(text)
   local error = type(found) == "table" and found.error
   local message = type(error) == "table" and error.message
   if type(message) ~= "string" then message = "the request was refused" end
-  return protocols.render(status, (message:gsub("0x%x+", "0x")))
+  return (message:gsub("0x%x+", "0x"))
+end
+
+-- Such an error in the shape of the request's protocol.
+function protocols.translate(status, text)
+  return protocols.render(status, protocols.message(text))
 end
 
 -- Whether the tokens that an answer names were computed for it.

@@ -24,6 +24,9 @@ function settings.read(path)
   settings.links, settings.out, settings.digest = found.links, found.out, found.digest
   settings.rotation = found.rotation
   settings.usage, settings.box_out = found.usage, found.box_out
+  -- of instances on demand: the socket of the service that starts them, how long a request waits, and listeners whose
+  -- clients may have others stopped; nothing where there are none
+  settings.wake = found.wake
   settings.origins = set(found.origins)
   settings.instances, settings.sticky_headers, settings.names = {}, {}, {}
   -- instances of other boxes, and those of this one that others use, each with the names of those gateways

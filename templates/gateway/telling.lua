@@ -1,6 +1,7 @@
 -- What is told of requests: to the log, to those who scrape, and to root and the router.
 local answers = require("answers")
 local cjson = require("cjson")
+local clock = require("clock")
 local counts = require("counts")
 local instances = require("instances")
 local requests = require("requests")
@@ -12,8 +13,10 @@ local telling = {}
 -- By name, so that two readings can be compared.
 local sorted = usage.sorted
 
+-- What else the line of a request says that had to wait for a load.
+local WAITED = ',"waited":%.3f,"wake":%s'
 local LINE = '{"time":%s,"client":%s,"listener":%s,"key":%s,"model":%s,"instance":%s,"status":%d,"first":%s,'
-  .. '"duration":%s,"prompt_tokens":%s,"completion_tokens":%s,"sent":%s%s}'
+  .. '"duration":%s,"prompt_tokens":%s,"completion_tokens":%s,"sent":%s%s%s}'
 
 -- Lines a minute of requests that an instance has had, and of all others: whoever asks could fill the disk else.
 local SERVED, REFUSED = 6000, 600
@@ -46,6 +49,18 @@ local function count_usage(request, status, prompt)
   }, input + math.max(output, known and 0 or request.events or 0))
 end
 
+-- How long a request has waited for a load, and the outcome.
+local function count_wake(request)
+  local wake = request.wake
+  if not wake then return 0 end
+  -- without one, the client has left
+  local outcome, waited = wake.outcome or "left", wake.waited or clock.now() - wake.began
+  counts.count(("wakes %s %s"):format(outcome, request.model))
+  counts.count("wake_sum " .. request.model, waited)
+  counts.count("wake_count " .. request.model)
+  return waited, outcome
+end
+
 -- After each request, however it ended: take back what it held, and say a line of it.
 function telling.log()
   local var = ngx.var
@@ -53,21 +68,25 @@ function telling.log()
   counts.give(request)
   local status = tonumber(var.status) or 0
   local prompt = request.prompt and request.prompt + (request.cached or 0) + (request.created or 0)
+  local waited, outcome = count_wake(request)
   if room(request.instance) then
     var.rw_line = LINE:format(
       quoted(var.time_iso8601), quoted(var.remote_addr), quoted(var.server_name), quoted(var.rw_name),
       quoted(request.asked), quoted(request.instance), status,
       request.first and ("%.3f"):format(request.first) or "null", var.request_time, prompt or "null",
-      request.completion or "null", var.bytes_sent, request.refusal and ',"refusal":' .. quoted(request.refusal) or ""
+      request.completion or "null", var.bytes_sent, request.refusal and ',"refusal":' .. quoted(request.refusal) or "",
+      outcome and WAITED:format(waited, quoted(outcome)) or ""
     )
   end
   counts.count(("requests %d %s %s"):format(status, request.instance or "", request.model or ""))
-  count_usage(request, status, prompt)
+  -- of a stream that has waited, its instance's own status
+  count_usage(request, request.answered or status, prompt)
   if request.instance then
     counts.count("prompt_tokens " .. request.instance, prompt or 0)
     counts.count("completion_tokens " .. request.instance, request.completion or 0)
     if request.first then
-      counts.count("first_sum " .. request.instance, request.first)
+      -- an instance is not slower for the time until it was there
+      counts.count("first_sum " .. request.instance, math.max(0, request.first - waited))
       counts.count("first_count " .. request.instance)
     end
   end
@@ -83,6 +102,28 @@ end
 
 local function totals(lines, name, kind)
   lines[#lines + 1] = ("# TYPE rigwright_gateway_%s %s"):format(name, kind)
+end
+
+-- Of models on demand: loads that requests waited for, by outcome, how long, and how many wait now.
+local function wake_metrics(lines)
+  totals(lines, "wakes_total", "counter")
+  local found = counts.beginning("total wakes ")
+  for _, name in ipairs(sorted(found)) do
+    local outcome, model = name:match("^(%l+) (.*)$")
+    sample(lines, "wakes_total", ("outcome=%s,model=%s"):format(labelled(outcome), labelled(model)), found[name])
+  end
+  totals(lines, "waiting", "gauge")
+  for _, model in ipairs(sorted(settings.models)) do
+    local instances_of = settings.models[model].on_demand
+    if instances_of then
+      local labels = "model=" .. labelled(model)
+      sample(lines, "wake_seconds_sum", labels, counts.get("total wake_sum " .. model))
+      sample(lines, "wake_seconds_count", labels, counts.get("total wake_count " .. model))
+      for _, name in ipairs(instances_of) do
+        sample(lines, "waiting", "instance=" .. labelled(name), counts.get("waiting " .. name))
+      end
+    end
+  end
 end
 
 -- Text of Prometheus; `/metrics/INSTANCE` is the engine's own.
@@ -126,6 +167,7 @@ function telling.metrics()
     local labels = ("key=%s,model=%s"):format(labelled(one[1]), labelled(one[2]))
     sample(lines, "key_unknown_total", labels, ("%d"):format(one[3].unknown or 0))
   end
+  if settings.wake then wake_metrics(lines) end
   totals(lines, "under_way", "gauge")
   totals(lines, "ready", "gauge")
   for _, name in ipairs(sorted(settings.instances)) do
@@ -148,6 +190,7 @@ function telling.state()
   for name in pairs(settings.instances) do
     state.instances[name] = {
       under_way = counts.get("instance " .. name), progress = counts.get("heard " .. name),
+      waiting = settings.wake and counts.get("waiting " .. name) or nil,
     }
   end
   for key, number in pairs(counts.beginning("key ")) do

@@ -90,6 +90,8 @@ function watching.watch()
     return
   end
   if request.told then return ngx.ERROR end
+  -- words of the gateway's own, beside the answer
+  if request.aside then return end
   local now = clock.now()
   if now - (request.looked or 0) >= 1 then
     request.looked = now

@@ -124,6 +124,9 @@ def cases_archive(folder: Path) -> bytes:
             (world / name).mkdir(parents=True)
         (world / "conf/nginx.conf").write_text(nginx_conf.render_nginx_conf(door(number), "# tried"))
         (world / "conf/fleet.conf").write_text(nginx_conf.render_nginx_conf(fleet_door(number), "# tried"))
+        (world / "conf/wake.conf").write_text(
+            nginx_conf.render_nginx_conf(replace(door(number), wakes=True), "# tried")
+        )
         write_certificates(world / "run/tls")
         for name, text in nginx_conf.load_lua_modules().items():
             (world / "conf" / name).parent.mkdir(exist_ok=True)
@@ -180,6 +183,9 @@ OLDER = (
     *("slow_bodies_take_nothing_and_end", "broken_chunks_end_no_process", "refusals_write_no_line_each_to_the_journal"),
     *("anthropics_clients_are_answered_with_a_key_in_either_header", "errors_of_engines_get_its_shape"),
     *("refusals_have_its_shape", "tokens_are_counted_by_key_and_outlive_nginx", "a_key_has_its_tokens_and_no_more"),
+    *("a_stream_gets_comments_until_its_model_is_there_and_then_the_answer", "a_client_that_goes_withdraws"),
+    *("lines_that_are_none_end_the_waiting_and_reach_no_client", "a_reload_keeps_those_that_wait"),
+    "an_answer_that_breaks_off_is_not_taken_for_a_whole_one",
 )
 
 

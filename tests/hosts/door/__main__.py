@@ -22,9 +22,11 @@ from door import (
     hostile,
     limiting,
     messages,
+    relaying,
     taken,
     talking,
     uploading,
+    waking,
 )
 from door.world import Case, World, until
 
@@ -35,7 +37,21 @@ BUSY = {
     "half_heads_of_one_address_leave_places_for_others",
     "memory_does_not_grow_with_a_stream",
 }
-MODULES = (uploading, hostile, answering, limiting, counting, drain_cases, boxes, talking, harmful, messages, taken)
+MODULES = (
+    uploading,
+    hostile,
+    answering,
+    limiting,
+    counting,
+    drain_cases,
+    boxes,
+    talking,
+    harmful,
+    messages,
+    taken,
+    waking,
+    relaying,
+)
 # those that wait longest first
 CASES: dict[str, Case] = {
     name: case

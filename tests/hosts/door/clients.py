@@ -54,12 +54,12 @@ async def read_answer(
     first, *rest = head.decode("latin-1").split("\r\n")
     headers = {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in rest}
     if headers.get("transfer-encoding") == "chunked":
-        body, whole = _joined(body)
+        body, whole = join_chunks(body)
         headers["cut"] = "" if whole else "off"
     return int(first.split(" ")[1]), headers, body
 
 
-def _joined(chunks: bytes) -> tuple[bytes, bool]:
+def join_chunks(chunks: bytes) -> tuple[bytes, bool]:
     """The contents of chunks, and whether the last one came."""
     body = b""
     while chunks:

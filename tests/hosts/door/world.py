@@ -16,6 +16,7 @@ from typing import Any
 
 from door.clients import posting, read_answer
 from door.engines import Box, Engine
+from door.residency import ResidencyService
 
 ALICE = "rw-" + "a" * 43
 OFTEN = "rw-" + "b" * 43
@@ -101,6 +102,13 @@ class World:
     """Those of the model."""
     remote: list[str] = field(default_factory=list)
     """Instances of other boxes that the model has."""
+    residency: ResidencyService = field(init=False)
+    """Starts instances on demand, where the model has such."""
+    wait: int = 3
+    """Seconds that a request waits for that unless it is a stream."""
+
+    def __post_init__(self) -> None:
+        self.residency = ResidencyService(self.folder / "residency.sock")
 
     async def start(self, **changed: object) -> None:
         for name in ("router", "links", "out", "rotation", "engines"):
@@ -124,7 +132,9 @@ class World:
             self.engines[name] = Engine(name, self.folder / f"engines/{name}.sock")
             await self.engines[name].start()
             self.link(name)
-        await self.start_nginx("fleet.conf" if self.remote else "nginx.conf")
+        if "on_demand" in changed:
+            await self.residency.start()
+        await self.start_nginx("fleet.conf" if self.remote else "wake.conf" if "on_demand" in changed else "nginx.conf")
         # it asks instances by nginx, once here
         self.start_router()
 
@@ -172,6 +182,9 @@ class World:
             tiny["engine_name"] = dict.fromkeys(tiny["instances"], "tiny")
             more["remote"] = {name: self._remote_settings(name) for name in self.remote}
             more["lent"], more["fronts"] = self.lent, {self.front: self.bound}
+        if "on_demand" in tiny:
+            evict = {"lan": False, "keyed": True, "tls": False}
+            more["wake"] = {"socket": str(self.residency.socket), "wait": self.wait, "evict": evict}
         text = json.dumps({**SETTINGS, **own, **more, "models": {"tiny": tiny}})
         (self.folder / "conf/settings.json").write_text(text)
 

@@ -28,6 +28,10 @@ LAST_RESORT = ".last"
 """Ends the name of a file for an instance that is asked where no other can be."""
 
 
+ASLEEP = "asleep"
+"""The state of an instance on demand that no request has started: the next one does."""
+
+
 def json_answer(status: int, value: Any, *headers: tuple[str, str]) -> Answer:
     """An answer whose body is JSON, in ASCII."""
     return Answer(status, (("Content-Type", "application/json"), *headers), json.dumps(value).encode("ascii"))
@@ -68,11 +72,12 @@ def health(settings: Settings) -> Answer:
     """What answers now: 200 as long as one model does, else 503."""
     found: dict[str, dict[str, object]] = {}
     for name, model in settings.models.items():
-        instances = {one: _instance(settings, one) for one in model.instances}
+        instances = {one: _instance(settings, one, one in model.on_demand) for one in model.instances}
         found[name] = {"status": _overall(set(instances.values())), "instances": instances}
         if reasons := {one: rows for one in model.instances if (rows := _reasons(settings, one))}:
             found[name]["out_of_rotation"] = reasons
-    status = _overall({str(one["status"]) for one in found.values()})
+    # a box whose models all sleep serves each of them
+    status = _overall({"ok" if one["status"] == ASLEEP else str(one["status"]) for one in found.values()})
     return json_answer(503 if status == "down" else 200, {"status": status, "models": found})
 
 
@@ -91,9 +96,9 @@ def _socket(path: Path) -> bool:
         return False
 
 
-def _instance(settings: Settings, name: str) -> str:
+def _instance(settings: Settings, name: str, is_on_demand: bool) -> str:
     if not linked(settings.links, name):
-        return "down"
+        return ASLEEP if is_on_demand and not (settings.rotation / name).exists() else "down"
     if settings.out_file(name).exists():
         return "down" if "/" in name else "wedged"
     if (settings.rotation / name).exists():
@@ -113,6 +118,9 @@ def _reasons(settings: Settings, name: str) -> list[dict[str, object]]:
 
 
 def _overall(parts: set[str]) -> str:
+    if parts == {ASLEEP}:
+        return ASLEEP
+    parts = {"ok" if one == ASLEEP else one for one in parts}
     if parts == {"ok"}:
         return "ok"
     return "degraded" if parts & {"ok", "degraded", "last resort"} else "down"

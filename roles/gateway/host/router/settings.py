@@ -58,6 +58,8 @@ class Model:
     """Whether prefix caches of its engines are kept apart by key."""
     usage_on_request: bool = False
     """Whether its streams name their tokens if a request has `stream_options.include_usage`."""
+    on_demand: frozenset[str] = frozenset()
+    """Instances that requests start."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,7 @@ def _model(one: _Table, rules: list[FieldRule]) -> Model:
         rules={path: RuleSet([rule for rule in judging if path in rule.paths or not rule.paths]) for path in paths},
         salted=one.take("salted", bool, "true or false"),
         usage_on_request=one.take("usage_on_request", bool, "true or false"),
+        on_demand=frozenset(one.texts("on_demand", _INSTANCE) if "on_demand" in one.value else ()),
     )
 
 

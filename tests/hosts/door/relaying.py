@@ -1,0 +1,90 @@
+"""Answers of an instance to streams that have waited for it: passed on piece by piece, or told as an error."""
+
+import json
+
+from door.answering import ASKED, SLOW, idle
+from door.counting import _has
+from door.waking import KEY, asleep, stream_error, woken_stream
+from door.world import World
+
+CHUNKED = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+BROKEN_ENGINES = {
+    "no HTTP": "hello\r\n\r\n",
+    "a long head": "HTTP/1.1 200 OK\r\n" + "X: y\r\n" * 5000 + "\r\n",
+    "an endless head": "HTTP/1.1 200 OK\r\nX: " + "y" * 70000,
+    "two lengths": "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
+    "a length and chunks": CHUNKED[:-2] + "Content-Length: 5\r\n\r\n0\r\n\r\n",
+    "a length that is none": "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+    "another coding": "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "a folded header": "HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n",
+    "a name with a space": "HTTP/1.1 200 OK\r\nX : a\r\n\r\n",
+    "a status of four": "HTTP/1.1 2000 OK\r\n\r\n",
+    "a status below": "HTTP/1.1 101 Switching\r\n\r\n",
+    "a page": "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 3\r\n\r\n<b>",
+    "JSON": "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
+    "a kind that begins alike": "HTTP/1.1 200 OK\r\nContent-Type: text/event-streams\r\nContent-Length: 1\r\n\r\nx",
+    "nothing": "",
+}
+
+
+@asleep
+async def what_an_instance_says_that_is_no_stream_becomes_an_error(world: World) -> None:
+    for what, raw in BROKEN_ENGINES.items():
+        how = {"raw": raw} if raw else {"closes": True}
+        async with woken_stream(world, ASKED | {"stand_in": how}, KEY, port=world.port + 1) as stream:
+            await stream.end()
+        assert stream.is_complete, (what, stream.came)
+        assert stream_error(stream)["type"] == "server_error", what
+        assert b"<b>" not in stream.came and b"hello" not in stream.came
+    # its own refusal: the message, without addresses, and bounded
+    text = json.dumps({"error": {"message": "the context is 4096 tokens, at 0x7f00beef", "type": "x"}})
+    long = json.dumps({"error": {"message": "ä" * 5000}}, ensure_ascii=False)
+    for status, said, kind, message in (
+        ("400 Bad", text, "invalid_request_error", "the context is 4096 tokens, at 0x"),
+        ("500 Bad", "<html>", "server_error", "the request was refused"),
+        ("500 Bad", long, "server_error", "ä" * 1023),
+    ):
+        data = said.encode()
+        raw = f"HTTP/1.1 {status}\r\nContent-Length: {len(data)}\r\n\r\n" + data.decode("latin-1")
+        async with woken_stream(world, ASKED | {"stand_in": {"raw": raw}}, KEY, port=world.port + 1) as stream:
+            await stream.end()
+        assert (stream_error(stream)["type"], stream_error(stream)["message"]) == (kind, message), stream.came
+    # as such requests do, it counts for nothing
+    assert (await world.post({"model": "tiny"}, KEY, port=world.port + 1))[0] == 200
+    await _has(world, "alice tiny 1 7 3 0 0")
+    await idle(world)
+
+
+CUT_OFF = {
+    "a chunk": CHUNKED + "20\r\ndata: {}\n\n",
+    "a size": CHUNKED + "a\r\ndata: {}\n\n\r\nxyz\r\n",
+    "a large size": CHUNKED + "a\r\ndata: {}\n\n\r\nffffffff\r\n",
+    "a long size": CHUNKED + "a\r\ndata: {}\n\n\r\n" + "0" * 5000,
+    "no end of a chunk": CHUNKED + "a\r\ndata: {}\n\nXX",
+    "trailers": CHUNKED + "a\r\ndata: {}\n\n\r\n0\r\n" + "X: y\r\n" * 5000,
+    "a length": "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 99\r\n\r\ndata: {}\n\n",
+}
+
+
+@asleep
+async def an_answer_that_breaks_off_is_not_taken_for_a_whole_one(world: World) -> None:
+    for what, raw in CUT_OFF.items():
+        async with woken_stream(world, ASKED | {"stand_in": {"raw": raw}}) as stream:
+            await stream.end()
+        assert not stream.is_complete, what
+        assert b"data: {}\n\n" in stream.came and b"before its answer was complete" in stream.came, (what, stream.came)
+    async with woken_stream(world, SLOW) as stream:
+        await stream.until(b'"one 2 ')
+        await world.engines["one"].kill()
+        await stream.end()
+    assert not stream.is_complete and b"before its answer was complete" in stream.came
+    await idle(world)
+
+
+@asleep
+async def a_large_body_is_passed_on_to_the_byte(world: World) -> None:
+    asked = ASKED | {"messages": "ä\u20ac" * 500_000}
+    async with woken_stream(world, asked) as stream:
+        await stream.end()
+    assert stream.is_complete
+    assert json.loads(world.reached_bodies()[-1]) == asked
