@@ -73,6 +73,8 @@ class InstanceUnit:
     """The folder of what it compiles; none without."""
     marks: tuple[str, ...] = ()
     """Patterns of the lines of its log that are kept of a start."""
+    on_demand: bool = False
+    """Whether the residency service starts and stops it."""
     privately: tuple[str, ...] = ()
     """The beginning of the command line of a process that has all of its variables."""
 
@@ -80,7 +82,7 @@ class InstanceUnit:
     def unit_state(self) -> UnitState:
         """The target state and holdings of its process."""
         started_from = hashlib.sha256((self.text + self.environment).encode()).hexdigest()
-        return UnitState(self.name, started_from, 0, self.cards)
+        return UnitState(self.name, started_from, 0, self.cards, on_demand=self.on_demand)
 
 
 def instance_variables(instance: Instance, service: ServiceSpec) -> dict[str, str]:
@@ -159,6 +161,7 @@ def build_unit(rig: Rig, instance: Instance, installation: Installation, node: i
         programs=made.programs,
         cache=made.cache,
         marks=kind_of(instance).startup_patterns,
+        on_demand=instance.is_on_demand,
         privately=privately,
     )
 
