@@ -100,7 +100,7 @@ class Admission:
         """Choose instances that leave, or have the clients wait; refuse where no wait can help."""
         entry, need = self.state.entries[name], self.specs[name].need
         others = [one for one in self._in_phase(STARTING, AWAKE, LEAVING) if self._may_go(one, name)]
-        if not self._is_enough(need, others):
+        if any(size > self._most_bytes(name, device) for device, size in need.items()):
             self._refuse_for_memory(name, waiters)
             return
         entry.short_since = None
@@ -120,6 +120,12 @@ class Admission:
                 if device in self.coming:
                     self.coming[device] += self.reserved(one, device)
         self._claim(need)
+
+    def _most_bytes(self, name: str, device: str) -> int:
+        """The bytes that an instance can have once all others sleep that may."""
+        one = self.seen.devices[device]
+        warm = [other for other in self._in_phase(*LOADED) if other != name and self.specs[other].keep_warm]
+        return one.total - one.foreign - sum(self.reserved(other, device) for other in warm)
 
     def _may_go(self, name: str, waiting: str) -> bool:
         shares = self.specs[name].need.keys() & self.specs[waiting].need.keys()
@@ -176,6 +182,6 @@ class Admission:
             place = "the host" if device == HOST else f"card {device}"
             text = f"it needs {size // MIB} MiB of {place}, of {found.total // MIB}; other processes have "
             text += f"{found.foreign // MIB}, instances that stay loaded the rest"
-            if not self._is_enough({device: size}, []):
+            if size > self._most_bytes(name, device):
                 self.refusals += [(waiter, f"refused memory {int(REFUSED_S)} {text}"[:512]) for waiter in waiters]
                 return

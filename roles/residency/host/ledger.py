@@ -104,7 +104,8 @@ class _Step:
             self.enter(name, STOPPING)
             self.act("stop", name)
         elif phase == STOPPING:
-            self.act("stop", name)
+            if unit.state != "deactivating":
+                self.act("stop", name)
         else:
             self.fail(name, unit.reason or "its engine has ended")
 
