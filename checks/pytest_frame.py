@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from checks import Drift, strip_control_characters
+from checks.asleep_instances import skip_asleep
 from checks.cause_facts import collect_cause_facts
 from checks.cause_rules import CAUSE_RULES
 from checks.change_authors import ask_authors
@@ -212,6 +213,7 @@ class ChecksPlugin:
 
     def _run_item(self, item: pytest.Item) -> None:
         with pass_waived(item, self.look.hosts[target_of(item)].rig.waivers, self.today):
+            skip_asleep(item, self.look.hosts[target_of(item)].survey)
             if not self.calls.run(item):
                 item.session._setupstate.setup(item)
                 item.runtest()

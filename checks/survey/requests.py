@@ -252,8 +252,14 @@ def model_requests(
     """Those to models of a listener that wants no key."""
     at, tls = listener_endpoint(entry), entry.tls
     units = {one.name: tuple(instance.unit for instance in one.instances) for one in offers_of(instances, gateway)}
+    # a request would load it
+    asleep = {
+        one.name for one in offers_of(instances, gateway) if all(instance.is_on_demand for instance in one.instances)
+    }
     for name in offered_model_names(instances, gateway, entry):
         offered = gateway.aliases.get(name, name) if gateway else name
+        if offered in asleep:
+            continue
         made = SurveyRequest(
             f"{listener}: model {name}", at, "/v1/chat/completions", "POST", body=_question(name), tls=tls
         )

@@ -35,6 +35,7 @@ from rigwright.operate.instance_state import (
 from rigwright.safe_text import mask_secrets
 from rigwright.serving.generation import META, PROVEN
 from rigwright.serving.instance_units import STOPPED, credential_path
+from rigwright.serving.residency import ledger_path
 
 PARTIAL = "the journal was searched in part, as its lines take long: `rigwright show report` searches all of it"
 CARD_FIELDS = (
@@ -111,6 +112,8 @@ class HealthFacts:
     """None where the rig is not known."""
     rotation: Mapping[str, RotationObservation] = field(default_factory=dict)
     """Of instances that the box keeps out of the rotation."""
+    phases: Mapping[str, str] = field(default_factory=dict)
+    """Instance on demand -> its phase in the box's ledger."""
 
 
 BLANK_HOST_FACTS = HealthFacts(
@@ -185,6 +188,7 @@ def health_request(rig: Rig | None, *, evidence: bool = True) -> dict[str, objec
         "sealed": META,
         "unsealed": [META, PROVEN],
         "records": STARTED_FROM_FOLDER,
+        "residency": ledger_path(rig.roots) if rig and any(one.is_on_demand for one in rig.instances) else "",
     }
 
 
@@ -227,6 +231,7 @@ def state_facts(look: HealthFacts, instance: Instance, declared: DeclaredProcess
         out_of_rotation=look.rotation[instance.name].describe() if instance.name in look.rotation else "",
         generation=look.generation,
         declared=declared,
+        on_demand=instance.is_on_demand,
     )
 
 

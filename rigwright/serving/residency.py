@@ -35,6 +35,11 @@ def residency_folder(roots: Roots) -> str:
     return f"{roots.state}/residency"
 
 
+def ledger_path(roots: Roots) -> str:
+    """The file of the ledger."""
+    return f"{residency_folder(roots)}/ledger.json"
+
+
 def estimate_floor(rig: Rig, instance: Instance) -> dict[str, int]:
     """Device -> bytes that an instance needs, as computed: GPU indexes as text, or the host.
 

@@ -375,7 +375,7 @@ def _step_and_compare(made: SimulatedBox) -> None:
         made.carry_out(one)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(EVENTS)
 def test_whatever_happens_the_card_is_never_exceeded_and_no_request_is_stopped(
     events: list[tuple[str, object]],

@@ -1,4 +1,4 @@
-"""The residency service: `python3 FOLDER CONFIG` serves the wake socket, `python3 FOLDER CONFIG prove NAME` asks it."""
+"""The residency service: `python3 FOLDER CONFIG` serves the wake socket, `... CONFIG prove|start NAME` asks it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 WAKE = re.compile(rb"wake ([a-z0-9][a-z0-9-]{0,47}) ([a-zA-Z0-9_.-]{1,64}) ([a-zA-Z0-9_.-]{1,80}) ([01])\r?\n")
-PROVE = re.compile(rb"prove ([a-z0-9][a-z0-9-]{0,47})\n")
+PROVE = re.compile(rb"(prove|start) ([a-z0-9][a-z0-9-]{0,47})\n")
 LINE_BYTES, LINE_S = 512, 5.0
 MOST_WAITERS = 512  # of one instance
 LINES_S = 5.0  # between two lines to a client that waits
@@ -270,7 +270,7 @@ class Residency:
         with suppress(OSError, ValueError, asyncio.TimeoutError):
             line = await asyncio.wait_for(reader.readline(), LINE_S)
         wake, prove = WAKE.fullmatch(line), PROVE.fullmatch(line)
-        name = (wake or prove or [b"", b""])[1].decode()
+        name = (wake[1] if wake else prove[2] if prove else b"").decode()
         if prove and peer_user(writer) != 0:
             name = ""
         text = ""
@@ -288,7 +288,13 @@ class Residency:
         may_evict = bool(prove) or (wake is not None and wake[4] == b"1")
         self.links[client] = writer
         self.state.waiters.append(
-            Waiter(client, name, observation.monotonic(), may_evict=may_evict, proof=prove is not None)
+            Waiter(
+                client,
+                name,
+                observation.monotonic(),
+                may_evict=may_evict,
+                proof=prove is not None and prove[1] == b"prove",
+            )
         )
         self.poke.set()
         with suppress(OSError):
@@ -323,12 +329,12 @@ async def serve_for_ever(config: str) -> None:
         await service.run()
 
 
-def prove(config: str, name: str) -> int:
-    """Wake an instance for an activation; it sleeps again afterwards."""
+def ask(config: str, verb: str, name: str) -> int:
+    """Wake an instance: `start` it, or `prove` it for an activation, after which it sleeps again."""
     path = observation.read_json(config)["socket"]
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(path)
-        link.sendall(f"prove {name}\n".encode())
+        link.sendall(f"{verb} {name}\n".encode())
         for line in link.makefile("r", encoding="ascii", errors="replace"):
             words = line.split()
             if words[:1] == ["ready"]:
@@ -342,8 +348,8 @@ def prove(config: str, name: str) -> int:
 
 def main(words: list[str]) -> int:
     """Serve, or ask a service for a proof."""
-    if words[1:2] == ["prove"]:
-        return prove(words[0], words[2])
+    if len(words) == 3 and words[1] in ("prove", "start"):
+        return ask(words[0], words[1], words[2])
     if os.environ.get("LISTEN_FDS") != "1":
         print("this is started by systemd, with its socket", file=sys.stderr)
         return 1
