@@ -286,16 +286,9 @@ class Residency:
         self.number += 1
         client = f"{self.number:09d}"
         may_evict = bool(prove) or (wake is not None and wake[4] == b"1")
+        proof = prove is not None and prove[1] == b"prove"
         self.links[client] = writer
-        self.state.waiters.append(
-            Waiter(
-                client,
-                name,
-                observation.monotonic(),
-                may_evict=may_evict,
-                proof=prove is not None and prove[1] == b"prove",
-            )
-        )
+        self.state.waiters.append(Waiter(client, name, observation.monotonic(), may_evict=may_evict, proof=proof))
         self.poke.set()
         with suppress(OSError):
             # a client only reads: the next thing that comes of it is its end
