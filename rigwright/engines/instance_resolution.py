@@ -248,12 +248,12 @@ def _validate_instances(draft: EntryDraft) -> Fields:
             refuse(f"instances.{name}.port", f"{instance.port} is already the port of {ports[instance.port]}")
         ports.setdefault(instance.port, name)
         for card in instance.cards:
-            other = users.get(card)
-            if other == name:
+            taker = users.get(card)
+            if taker == name:
                 refuse(f"instances.{name}.cards", f"card {card} is listed twice")
-            elif other and not instance.start == entry.instances[other].start == ON_DEMAND:
+            elif taker and not instance.start == entry.instances[taker].start == ON_DEMAND:
                 text = f'; instances share a card if all have "start": "{ON_DEMAND}"' if entry.gateway else ""
-                refuse(f"instances.{name}.cards", f"card {card} is already taken by {other}{text}")
+                refuse(f"instances.{name}.cards", f"card {card} is already taken by {taker}{text}")
             if card in entry.reserved_gpus:
                 refuse(
                     f"instances.{name}.cards",

@@ -375,7 +375,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             asked where no other can be;
             `config`, the configuration's folder; in it `stopped`, the folder of instances stopped by hand; in a
             generation `sealed`, the file with its digest, and `unsealed`, the files that are not part of it; `records`,
-            the folder of what processes were started from; `residency`, the ledger of instances on demand; `jobs`, whether long work is listed.
+            the folder of what processes were started from; `residency`, the ledger of instances on demand; `jobs`,
+            whether long work is listed.
     """
     there = units(asked["units"])
     # before there are threads, of which a process that is split off has the locks and not the threads

@@ -177,7 +177,7 @@ def read_host(groups: Mapping[str, str], declared: str, meminfo: str = "/proc/me
 
 
 def find_devices(
-    groups: Mapping[str, str], names: Iterable[str], budget: int
+    groups: Mapping[str, str], names: Iterable[str], budget: str
 ) -> tuple[dict[str, Device], dict[str, str]]:
     """The devices of these names, and index -> UUID of cards.
 
@@ -186,7 +186,9 @@ def find_devices(
         names: Those that some instance needs.
         budget: Host memory for instances on demand, such as 48G or 80%.
     """
-    wanted, devices, uuids = set(names), {}, {}
+    wanted = set(names)
+    devices: dict[str, Device] = {}
+    uuids: dict[str, str] = {}
     if wanted - {HOST}:
         devices, uuids = query_cards(list_processes(groups))
     if HOST in wanted and (host := read_host(groups, budget)):
