@@ -93,6 +93,7 @@ PROGRAMS: tuple[RootPrograms, ...] = (
             "rigwright_envs",
             "rigwright_self_check",
             "rigwright_rotation",
+            "rigwright_residency",
             "the survey of checks",
         ),
         "rigwright",
