@@ -25,6 +25,7 @@ from rigwright.model.instance import SOCKET_FOLDER, WARM, Instance, loaded_weigh
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.render import render
+from rigwright.serving.instance_units import ACTIVATING as ACTIVATING
 from rigwright.serving.instance_units import (
     LOOPBACK,
     OWNED_HEADER,
@@ -245,8 +246,6 @@ def _gateway_state(made: _GatewayUnit) -> UnitState:
 META = "meta"
 # Written once all its instances have answered.
 PROVEN = "proven"
-# In the configuration's folder while a generation is being activated: the numbers of the old and the new one.
-ACTIVATING = "activating"
 SETTLE = "rigwright_settle.service"
 
 

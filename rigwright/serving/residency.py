@@ -18,7 +18,7 @@ from rigwright.model.roots import Roots
 from rigwright.monitoring.textfile import textfile_folder
 from rigwright.project_root import ROOT
 from rigwright.render import render
-from rigwright.serving.instance_units import OWNED_HEADER, STOPPED, InstanceUnit
+from rigwright.serving.instance_units import ACTIVATING, JOB, OWNED_HEADER, STOPPED, InstanceUnit
 from rigwright.serving.takeover import drain_seconds
 
 WAKE_SOCKET = "/run/rigwright/residency.sock"
@@ -27,7 +27,6 @@ HOST = "host"
 PROGRAM = ("admission.py", "ledger.py", "observation.py", "service.py", "state.py")
 # Bytes that an engine takes beside weights and KV cache, of each card or of RAM, until its use was measured.
 CARD_MORE, HOST_MORE = 1536 * MIB, 512 * MIB
-ACTIVATING = "activating"
 
 
 def residency_folder(roots: Roots) -> str:
@@ -78,6 +77,7 @@ def render_residency_config(rig: Rig, units: tuple[InstanceUnit, ...]) -> str:
         "records": f"{rig.roots.state}/memory",
         "stopped": f"{rig.roots.config}/{STOPPED}",
         "activating": f"{rig.roots.config}/{ACTIVATING}",
+        "job": f"{JOB}.service",
         "metrics": f"{textfile_folder(rig.roots)}/residency.prom" if rig.monitoring else "",
         "drain": drain_seconds(rig.gateway),
         "host_memory": rig.on_demand.host_memory or "100%",

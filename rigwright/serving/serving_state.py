@@ -37,11 +37,10 @@ from rigwright.model.installation import MARKER
 from rigwright.model.instance import CACHES, WARM
 from rigwright.render import render
 from rigwright.serving.generation import ACTIVATING, META, PROVEN, SETTLE, Generation, ManifestFacts, parse_manifest
+from rigwright.serving.instance_units import JOB as JOB
 from rigwright.serving.instance_units import OWNED_HEADER, PREFIX
 from rigwright.supply.root_programs import INSTALLERS
 
-# The unit that an activation runs as.
-JOB = "rw-job-activate"
 # Names that Rigwright gives; everything else of such a kind belongs to others.
 own_unit = matching(r"rigwright[-._][A-Za-z0-9:_.\\@-]{0,240}", "the name of a unit file of ours")
 service = matching(

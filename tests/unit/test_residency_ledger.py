@@ -399,3 +399,21 @@ def test_whatever_happens_the_card_is_never_exceeded_and_no_request_is_stopped(
     made.run(120)
     assert all(client in made.answers for client in waiting)
     assert not made.state.waiters
+
+
+def test_clients_are_refused_where_the_use_of_a_card_stays_unknown() -> None:
+    state = LedgerState({"one": Entry()}, [Waiter("1", "one", 100.0)])
+    specs = {"one": InstanceSpec(SIX)}
+    state, actions = decide(specs, state, Observation(100.0, {"one": UnitObserved()}))
+    assert not actions
+    state, actions = decide(specs, state, Observation(161.0, {"one": UnitObserved()}))
+    text = "the memory of card 0 is unknown, for nvidia-smi does not list it"
+    assert [one.text for one in actions] == [f"refused memory 30 {text}"]
+
+
+def test_an_activation_that_stops_a_start_is_no_failure() -> None:
+    state = LedgerState({"one": Entry(STARTING, since=99.0)}, [Waiter("1", "one", 99.0)])
+    seen = Observation(100.0, {"one": UnitObserved("deactivating")}, paused=True)
+    state, actions = decide({"one": InstanceSpec(SIX)}, state, seen)
+    assert (state.entries["one"].phase, state.entries["one"].failures) == (STOPPING, 0)
+    assert [one.kind for one in actions] == ["stop"], "its client waits for the end of the activation"

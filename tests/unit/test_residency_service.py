@@ -145,6 +145,7 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
         "records": str(tmp_path / "records"),
         "stopped": str(tmp_path / "stopped"),
         "activating": str(tmp_path / "activating"),
+        "job": "rw-job-activate.service",
         "metrics": str(tmp_path / "residency.prom"),
         "drain": 1,
         "host_memory": "100M",
@@ -235,6 +236,9 @@ def test_memory_that_was_measured_counts_instead_of_the_computed_need(box: Resid
 
 def test_clients_wait_while_an_activation_is_under_way(box: ResidencyBox) -> None:
     (box.folder / "activating").touch()
+    assert box.wake("one") == "ready", "no job is at work"
+    (box.folder / "units/rigwright-one.service").write_text("inactive 0")
+    (box.folder / "units/rw-job-activate.service").write_text("active 0")
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(str(box.folder / "wake.sock"))
         link.sendall(b"wake one lan - 1\n")

@@ -25,6 +25,13 @@ PATIENCE_S = 10.0
 REFUSED_S = 30.0
 ARRIVAL_S = 2.0
 """A client that was just sent to an instance is among its requests after this."""
+UNKNOWN_S = 60.0
+"""nvidia-smi may take so long to answer on a busy box."""
+
+
+def describe_device(name: str) -> str:
+    """A device in a message."""
+    return "the host" if name == HOST else f"card {name}"
 
 
 class Admission:
@@ -78,8 +85,11 @@ class Admission:
             proof = any(one.proof for one in waiters)
             if self.seen.paused and not proof:
                 continue
-            if any(device not in self.seen.devices for device in need):
-                continue  # not known yet
+            if unknown := sorted(device for device in need if device not in self.seen.devices):
+                if self._is_short_for(name, UNKNOWN_S):
+                    text = f"the memory of {describe_device(unknown[0])} is unknown, for nvidia-smi does not list it"
+                    self.refusals += [(one, f"refused memory {int(REFUSED_S)} {text}") for one in waiters]
+                continue
             if self._fits(need, self.coming):
                 if self._fits(need, self.free):
                     self.starts.append(name)
@@ -169,19 +179,22 @@ class Admission:
                 chosen = rest
         return set(chosen)
 
-    def _refuse_for_memory(self, name: str, waiters: list[Waiter]) -> None:
-        """Refuse clients for whom no memory can become free; not at once, for a driver gives it back late."""
+    def _is_short_for(self, name: str, seconds: float) -> bool:
+        """Whether an instance has found no memory for so long."""
         entry = self.state.entries[name]
         if entry.short_since is None:
             entry.short_since = self.seen.now
-        if self.seen.now - entry.short_since < PATIENCE_S:
+        return self.seen.now - entry.short_since >= seconds
+
+    def _refuse_for_memory(self, name: str, waiters: list[Waiter]) -> None:
+        """Refuse clients for whom no memory can become free; not at once, for a driver gives it back late."""
+        if not self._is_short_for(name, PATIENCE_S):
             return
         need = self.specs[name].need
         for device, size in need.items():
             found = self.seen.devices[device]
-            place = "the host" if device == HOST else f"card {device}"
-            text = f"it needs {size // MIB} MiB of {place}, of {found.total // MIB}; other processes have "
-            text += f"{found.foreign // MIB}, instances that stay loaded the rest"
+            text = f"it needs {size // MIB} MiB of {describe_device(device)}, of {found.total // MIB}; other processes "
+            text += f"have {found.foreign // MIB}, instances that stay loaded the rest"
             if size > self._most_bytes(name, device):
                 self.refusals += [(waiter, f"refused memory {int(REFUSED_S)} {text}"[:512]) for waiter in waiters]
                 return

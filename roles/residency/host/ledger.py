@@ -99,8 +99,7 @@ class _Step:
             self._reconcile_inactive(name, phase)
         elif unit.state == "failed" and phase in (ASLEEP, STOPPING):
             self.enter(name, ASLEEP)
-        elif phase == ASLEEP or (phase in (AWAKE, LEAVING) and unit.result == "success" and unit.state != "restarting"):
-            # stopped by another program, such as a deploy
+        elif phase == ASLEEP or self._is_stopped_by_others(phase, unit):
             self.enter(name, STOPPING)
             self.act("stop", name)
         elif phase == STOPPING:
@@ -108,6 +107,11 @@ class _Step:
                 self.act("stop", name)
         else:
             self.fail(name, unit.reason or "its engine has ended")
+
+    def _is_stopped_by_others(self, phase: str, unit: UnitObserved) -> bool:
+        """Whether another program stops a unit: an operator, or an activation, which stops one that starts, too."""
+        phases = (STARTING, AWAKE, LEAVING) if self.seen.paused else (AWAKE, LEAVING)
+        return phase in phases and unit.state == "deactivating" and unit.result == "success"
 
     def _reconcile_active(self, name: str, phase: str) -> None:
         if phase == STOPPING:

@@ -166,7 +166,9 @@ class Residency:
     def observe(self, specs: Mapping[str, InstanceSpec]) -> Observation:
         """Look at the box; runs beside the loop that serves clients."""
         entries = self.state.entries
-        units, groups = observation.show_units(self.units)
+        job = str(self.declared["job"])
+        units, groups = observation.show_units({**self.units, job: job})
+        is_activating = units.pop(job).state in ("active", "activating", "deactivating") if job in units else False
         leaving = [name for name, one in entries.items() if one.phase == LEAVING]
         requests, used = self.gateway.look(leaving, self.units)
         awaited = {one.instance for one in self.state.waiters}
@@ -189,7 +191,8 @@ class Residency:
             requests=requests,
             used=used,
             stopped_by_hand=frozenset(by_hand),
-            paused=os.path.exists(self.declared["activating"]),
+            # a marker without its job is what a killed activation has left
+            paused=is_activating and os.path.exists(self.declared["activating"]),
         )
 
     # -- the loop -----------------------------------------------------------------------------------------------------
@@ -287,6 +290,9 @@ class Residency:
         client = f"{self.number:09d}"
         may_evict = bool(prove) or (wake is not None and wake[4] == b"1")
         proof = prove is not None and prove[1] == b"prove"
+        if prove and name in self.state.entries:
+            # an operator does not wait for the next try
+            self.state.entries[name].retry_at = 0.0
         self.links[client] = writer
         self.state.waiters.append(Waiter(client, name, observation.monotonic(), may_evict=may_evict, proof=proof))
         self.poke.set()
