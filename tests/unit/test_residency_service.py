@@ -243,7 +243,7 @@ def test_clients_wait_while_an_activation_is_under_way(box: ResidencyBox) -> Non
         link.connect(str(box.folder / "wake.sock"))
         link.sendall(b"wake one lan - 1\n")
         lines = link.makefile("r")
-        assert lines.readline() == "waiting 1 -\n"
+        assert lines.readline().startswith("waiting 1 ")
         if os.geteuid() == 0:
             assert box.ask("prove two")[-1] == "ready"
         assert box.unit_state("one") == "inactive"

@@ -17,6 +17,7 @@ from .state import (
     LedgerState,
     Observation,
     Waiter,
+    refusal,
 )
 
 MIB = 1 << 20
@@ -80,6 +81,9 @@ class Admission:
 
     def decide(self) -> None:
         """Fill `starts`, `victims` and `refusals`."""
+        awaited = {one.instance for one in self.state.waiters}
+        for name in self.specs.keys() - awaited:
+            self.state.entries[name].short_since = None
         for name, waiters in self._queue():
             need = self.specs[name].need
             proof = any(one.proof for one in waiters)
@@ -88,7 +92,7 @@ class Admission:
             if unknown := sorted(device for device in need if device not in self.seen.devices):
                 if self._is_short_for(name, UNKNOWN_S):
                     text = f"the memory of {describe_device(unknown[0])} is unknown, for nvidia-smi does not list it"
-                    self.refusals += [(one, f"refused memory {int(REFUSED_S)} {text}") for one in waiters]
+                    self.refusals += [(one, refusal("memory", REFUSED_S, text)) for one in waiters]
                 continue
             if self._fits(need, self.coming):
                 if self._fits(need, self.free):
@@ -117,7 +121,7 @@ class Admission:
         for waiter in waiters:
             if not waiter.may_evict:
                 text = "other models are loaded, and this listener may not put them to sleep"
-                self.refusals.append((waiter, f"refused busy {int(REFUSED_S)} {text}"))
+                self.refusals.append((waiter, refusal("busy", REFUSED_S, text)))
         if not any(one.may_evict for one in waiters):
             return
         ready = [one for one in others if proof or self._has_resided(one)]
@@ -196,5 +200,5 @@ class Admission:
             text = f"it needs {size // MIB} MiB of {describe_device(device)}, of {found.total // MIB}; other processes "
             text += f"have {found.foreign // MIB}, instances that stay loaded the rest"
             if size > self._most_bytes(name, device):
-                self.refusals += [(waiter, f"refused memory {int(REFUSED_S)} {text}"[:512]) for waiter in waiters]
+                self.refusals += [(waiter, refusal("memory", REFUSED_S, text)) for waiter in waiters]
                 return

@@ -25,6 +25,7 @@ from .state import (
     Observation,
     UnitObserved,
     Waiter,
+    refusal,
 )
 
 STEADY_S = 60.0
@@ -200,18 +201,6 @@ class _Step:
                 self.act("stop", name)
             else:
                 self.act("cut" if name in proof_victims and late >= 0 else "leave", name)
-
-
-def refusal(code: str, seconds: float, text: str) -> str:
-    """The line of the wake socket that refuses a client.
-
-    Args:
-        code: busy, failed, memory or forbidden.
-        seconds: Until the client may ask again.
-        text: The reason.
-    """
-    plain = "".join(letter if " " <= letter <= "~" else "?" for letter in text)[:200]
-    return f"refused {code} {max(1, math.ceil(seconds))} {plain or 'no reason is known'}"
 
 
 def decide(

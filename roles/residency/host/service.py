@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from . import observation
-from .ledger import decide, estimate, refusal
+from .ledger import decide, estimate
 from .state import (
     ASLEEP,
     AWAKE,
@@ -29,6 +29,7 @@ from .state import (
     Observation,
     Waiter,
     parse_entries,
+    refusal,
 )
 
 TYPE_CHECKING = False

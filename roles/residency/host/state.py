@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 
@@ -148,3 +149,15 @@ class Action:
     kind: str
     target: str
     text: str = ""
+
+
+def refusal(code: str, seconds: float, text: str) -> str:
+    """The line of the wake socket that refuses a client.
+
+    Args:
+        code: busy, failed, memory or forbidden.
+        seconds: Until the client may ask again.
+        text: The reason.
+    """
+    plain = "".join(letter if " " <= letter <= "~" else "?" for letter in text)[:200]
+    return f"refused {code} {max(1, math.ceil(seconds))} {plain or 'no reason is known'}"
