@@ -1,4 +1,4 @@
-"""Checks of instances on demand that are asleep: what needs a process is skipped."""
+"""Checks of instances on demand that are asleep: those of a process are skipped."""
 
 from __future__ import annotations
 

@@ -35,7 +35,6 @@ from rigwright.operate.instance_state import (
 from rigwright.safe_text import mask_secrets
 from rigwright.serving.generation import META, PROVEN
 from rigwright.serving.instance_units import STOPPED, credential_path
-from rigwright.serving.residency import ledger_path
 
 PARTIAL = "the journal was searched in part, as its lines take long: `rigwright show report` searches all of it"
 CARD_FIELDS = (
@@ -188,7 +187,9 @@ def health_request(rig: Rig | None, *, evidence: bool = True) -> dict[str, objec
         "sealed": META,
         "unsealed": [META, PROVEN],
         "records": STARTED_FROM_FOLDER,
-        "residency": ledger_path(rig.roots) if rig and any(one.is_on_demand for one in rig.instances) else "",
+        "residency": f"{rig.roots.residency}/ledger.json"
+        if rig and any(one.is_on_demand for one in rig.instances)
+        else "",
     }
 
 

@@ -48,12 +48,12 @@ class Activation:
     """Those that do not, and are to."""
     reload: tuple[str, ...] = ()
     """Units that are to read their settings again."""
-    prove: tuple[str, ...] = ()
-    """Units on demand that are woken once, one after another, and sleep again."""
     idle: tuple[str, ...] = ()
     """Of instances that are not declared and do not run: systemd's state of each goes with its unit file."""
     carriers: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False)
     """Socket unit -> its service, and its TCP port, 0 for none; of all that are to listen."""
+    prove: tuple[str, ...] = ()
+    """Units on demand that are woken once, one after another, and sleep again."""
 
     @property
     def awaited_units(self) -> tuple[str, ...]:
@@ -147,11 +147,11 @@ def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -
     deaf = {
         name for name, unit_state in unit_states.items() if any(one.unit not in right for one in unit_state.holders)
     }
-    asleep = _find_asleep(found)
+    on_demand = _find_proven_on_demand(found)
     stale = [
         name
         for name, unit_state in unit_states.items()
-        if name in deaf or not (_is_right(found.processes.get(name), unit_state) or asleep.get(name) == unit_state)
+        if name in deaf or not (_is_right(found.processes.get(name), unit_state) or on_demand.get(name) == unit_state)
     ]
     prove = tuple(name for name in stale if unit_states[name].on_demand)
     kept_up = [name for name in unit_states if name not in stale and not unit_states[name].on_demand]
@@ -188,7 +188,7 @@ def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -
     idle = tuple(
         sorted(name for name in found.links if _is_instance_unit(name) and name not in {*unit_states, *strays})
     )
-    return Activation(stop, restart, tuple(loading), free, release, listen, reload, prove, idle, carriers)
+    return Activation(stop, restart, tuple(loading), free, release, listen, reload, idle, carriers, prove)
 
 
 def is_only_loading(way: Activation | None) -> bool:
@@ -202,15 +202,17 @@ def _is_instance_unit(name: str) -> bool:
     return name.startswith(PREFIX) and name.endswith(".service")
 
 
-def _find_asleep(found: ObservedServing) -> dict[str, UnitState]:
-    """Unit on demand that does not run -> its state in the current generation, where that is proven."""
+def _find_proven_on_demand(found: ObservedServing) -> dict[str, UnitState]:
+    """Unit on demand -> its state in the current generation, where that is proven and nothing else runs: asleep, on its
+    way to sleep or loading, it is the residency service's.
+    """
     current = (kept for kept in found.generations if kept.number == found.current and kept.proven and kept.is_intact)
-    return {
-        one.unit: one
-        for kept in current
-        for one in kept.unit_states
-        if one.on_demand and not (one.unit in found.processes and _is_up(found.processes[one.unit]))
-    }
+    states = (one for kept in current for one in kept.unit_states if one.on_demand)
+    return {one.unit: one for one in states if not _is_running_otherwise(found.processes.get(one.unit), one)}
+
+
+def _is_running_otherwise(process: ObservedUnit | None, unit_state: UnitState) -> bool:
+    return process is not None and process.running and not process.is_running_from(unit_state)
 
 
 def _is_up(process: ObservedUnit) -> bool:

@@ -37,7 +37,6 @@ from rigwright.serving.instance_units import (
     listener_units,
     port_socket,
 )
-from rigwright.serving.residency import render_residency
 from rigwright.validated_types import CardIndex, Name, VariantName
 
 UNIT = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
@@ -313,7 +312,11 @@ def build_generation(
         build_listener(rig.roots, rig.accounts, rig.gateway, instance, OWNED_HEADER) for instance in rig.instances
     )
     gateway = render_gateway(rig.roots, rig.accounts, rig.instances, rig.gateway, rig.monitoring, OWNED_HEADER)
-    gateway = gateway.joined(render_residency(rig, units))
+    if any(one.on_demand for one in units):
+        # here, for most hosts have none
+        from rigwright.serving.residency import render_residency
+
+        gateway = gateway.joined(render_residency(rig, units))
     scripts = {
         "ready": render(
             "serving/ready.j2",

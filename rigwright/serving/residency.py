@@ -14,7 +14,6 @@ from rigwright.gateway.secrets_distribution import RESIDENCY, RESIDENCY_SOCKET, 
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIX, SocketUnit, UnitState
 from rigwright.model.instance import Instance, patches_by_target
 from rigwright.model.rig import Rig
-from rigwright.model.roots import Roots
 from rigwright.monitoring.textfile import textfile_folder
 from rigwright.project_root import ROOT
 from rigwright.render import render
@@ -27,16 +26,6 @@ HOST = "host"
 PROGRAM = ("admission.py", "ledger.py", "observation.py", "service.py", "state.py")
 # Bytes that an engine takes beside weights and KV cache, of each card or of RAM, until its use was measured.
 CARD_MORE, HOST_MORE = 1536 * MIB, 512 * MIB
-
-
-def residency_folder(roots: Roots) -> str:
-    """The folder of the ledger."""
-    return f"{roots.state}/residency"
-
-
-def ledger_path(roots: Roots) -> str:
-    """The file of the ledger."""
-    return f"{residency_folder(roots)}/ledger.json"
 
 
 def estimate_floor(rig: Rig, instance: Instance) -> dict[str, int]:
@@ -73,7 +62,7 @@ def render_residency_config(rig: Rig, units: tuple[InstanceUnit, ...]) -> str:
         "schema": 1,
         "socket": WAKE_SOCKET,
         "admin": ADMIN,
-        "folder": residency_folder(rig.roots),
+        "folder": rig.roots.residency,
         "records": f"{rig.roots.state}/memory",
         "stopped": f"{rig.roots.config}/{STOPPED}",
         "activating": f"{rig.roots.config}/{ACTIVATING}",
@@ -124,7 +113,7 @@ def render_residency(rig: Rig, units: tuple[InstanceUnit, ...]) -> GatewayFiles:
         "service": RESIDENCY_UNIT,
         "socket": RESIDENCY_SOCKET,
         "path": WAKE_SOCKET,
-        "folder": residency_folder(rig.roots),
+        "folder": rig.roots.residency,
         "metrics": textfile_folder(rig.roots) if rig.monitoring else "",
         "started_from": STARTED_FROM_FOLDER,
         "cards": bool(rig.cards),

@@ -23,7 +23,7 @@ SHOWN = {
 
 
 def read_state(unit: str) -> tuple[str, float]:
-    """A unit's state now, after what was ordered has taken its time."""
+    """A unit's state now: an order takes its time."""
     try:
         state, until = (FOLDER / unit).read_text().split()
     except (FileNotFoundError, ValueError):
@@ -37,7 +37,7 @@ def read_state(unit: str) -> tuple[str, float]:
 
 
 def write_state(unit: str, state: str) -> None:
-    """What was ordered, and until when it takes."""
+    """An order, and the moment at which it is done."""
     (FOLDER / f".{unit}").write_text(f"{state} {time.monotonic() + SECONDS}")
     (FOLDER / f".{unit}").rename(FOLDER / unit)
 

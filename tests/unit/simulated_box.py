@@ -1,4 +1,4 @@
-"""A box for tests of the ledger: units, a card and a gateway as numbers, which carry out what the ledger decides."""
+"""A box for tests of the ledger: units, a card and a gateway that carry out its decisions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from roles.residency.host.ledger import decide
 from roles.residency.host.state import (
     LOADED,
     Action,
-    Device,
     InstanceSpec,
     LedgerState,
+    MemoryDevice,
     Observation,
     UnitObserved,
     Waiter,
@@ -25,7 +25,7 @@ CARD = "0"
 
 @dataclass
 class SimulatedUnit:
-    """A unit of systemd's: what it was ordered to do takes time."""
+    """A unit of systemd's: orders take time."""
 
     state: str = "inactive"
     until: float = 0.0
@@ -62,7 +62,7 @@ class SimulatedBox:
         self.units = {name: SimulatedUnit() for name in self.specs}
 
     def used_bytes(self) -> int:
-        """What the card has in use: a start takes its memory from its first moment on."""
+        """Bytes of the card in use: a start takes its memory from its first moment on."""
         return self.foreign + sum(self.ours().values())
 
     def ours(self) -> dict[str, int]:
@@ -73,7 +73,7 @@ class SimulatedBox:
         }
 
     def advance(self, seconds: float = 0.2) -> None:
-        """Time passes, and units become what they were ordered to be."""
+        """Time passes, and units follow their orders."""
         self.now += seconds
         for one in self.units.values():
             if one.state == "activating" and self.now >= one.until:
@@ -89,7 +89,7 @@ class SimulatedBox:
         return Observation(
             now=self.now,
             units={name: UnitObserved(one.state, one.result, "broken") for name, one in self.units.items()},
-            devices={CARD: Device(self.total, self.used_bytes(), self.ours())},
+            devices={CARD: MemoryDevice(self.total, self.used_bytes(), self.ours())},
             requests=requests,
             used=used,
             stopped_by_hand=frozenset(self.by_hand),

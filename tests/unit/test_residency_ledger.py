@@ -357,7 +357,7 @@ def _play(made: SimulatedBox, event: tuple[str, object]) -> None:
 
 
 def _step_and_compare(made: SimulatedBox) -> None:
-    """One step, and what must hold of it whatever came before."""
+    """One step, and the rules that hold after any others."""
     made.advance()
     before = {name: (one.served, one.state) for name, one in made.units.items()}
     phases = {name: one.phase for name, one in made.state.entries.items()}
@@ -389,7 +389,7 @@ def test_whatever_happens_the_card_is_never_exceeded_and_no_request_is_stopped(
     for event in events:
         _play(made, event)
         _step_and_compare(made)
-        # instances never have more than what the foreign processes left when they started
+        # instances never have more than the card
         assert sum(made.ours().values()) <= made.total
     # once nothing goes wrong any more, each client gets an answer
     made.foreign, made.gateway_up = 0, True

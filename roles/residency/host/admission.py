@@ -191,7 +191,7 @@ class Admission:
         return self.seen.now - entry.short_since >= seconds
 
     def _refuse_for_memory(self, name: str, waiters: list[Waiter]) -> None:
-        """Refuse clients for whom no memory can become free; not at once, for a driver gives it back late."""
+        """Refuse clients if no memory can become free; not at once, for a driver gives it back late."""
         if not self._is_short_for(name, PATIENCE_S):
             return
         need = self.specs[name].need

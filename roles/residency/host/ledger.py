@@ -87,7 +87,7 @@ class _Step:
     # -- one instance and its unit ------------------------------------------------------------------------------------
 
     def reconcile(self, name: str, unit: UnitObserved) -> None:
-        """Bring an entry to what systemd reports of its unit; systemd is right."""
+        """Bring an entry to the state of its unit; systemd is right."""
         phase = self.state.entries[name].phase
         if unit.state == "active":
             self._reconcile_active(name, phase)
@@ -211,7 +211,7 @@ def decide(
     Args:
         specs: Name -> the specification of each instance on demand.
         before: The state.
-        seen: What the box reports now.
+        seen: The box as it is now.
         drain: Seconds after which a proof ends the streams of an instance that is in its way.
     """
     step = _Step(specs, copy.deepcopy(before), seen, drain)

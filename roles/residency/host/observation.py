@@ -1,4 +1,4 @@
-"""Reads what the box reports: units, cards, host memory, and requests under way in the gateway."""
+"""Observes the box: units, cards, host memory, and requests under way in the gateway."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from .state import HOST, Device, UnitObserved
+from .state import HOST, MemoryDevice, UnitObserved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def show_units(units: Mapping[str, str]) -> tuple[dict[str, UnitObserved], dict[
     return states, groups
 
 
-def parse_cards(cards: str, apps: str, owners: Mapping[int, str]) -> tuple[dict[str, Device], dict[str, str]]:
+def parse_cards(cards: str, apps: str, owners: Mapping[int, str]) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
     """Cards by index as nvidia-smi lists them, and index -> UUID.
 
     Args:
@@ -111,12 +111,12 @@ def parse_cards(cards: str, apps: str, owners: Mapping[int, str]) -> tuple[dict[
     for line in cards.splitlines():
         if row := CARD_ROW.fullmatch(line.strip()):
             used, free = int(row[3]) * MIB, int(row[4]) * MIB
-            found[row[1]] = Device(used + free, used, ours.get(row[2], {}))
+            found[row[1]] = MemoryDevice(used + free, used, ours.get(row[2], {}))
             uuids[row[1]] = row[2]
     return found, uuids
 
 
-def query_cards(owners: Mapping[int, str]) -> tuple[dict[str, Device], dict[str, str]]:
+def query_cards(owners: Mapping[int, str]) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
     """The cards; nothing where nvidia-smi does not answer, so that none is taken for free."""
     if not os.access(SMI, os.X_OK):
         return {}, {}
@@ -158,7 +158,7 @@ def parse_memory(declared: str, total: int) -> int:
     return int(declared[:-1]) << {"M": 20, "G": 30, "T": 40}[declared[-1]]
 
 
-def read_host(groups: Mapping[str, str], declared: str, meminfo: str = "/proc/meminfo") -> Device | None:
+def read_host(groups: Mapping[str, str], declared: str, meminfo: str = "/proc/meminfo") -> MemoryDevice | None:
     """The memory of the host, at most the declared budget; None if the kernel does not tell.
 
     Other processes count as far as they leave less than the budget.
@@ -173,12 +173,12 @@ def read_host(groups: Mapping[str, str], declared: str, meminfo: str = "/proc/me
         # memory outside the budget is the other processes' first
         foreign = max(0, used - sum(ours.values()) - (total - budget))
         total, used = budget, foreign + sum(ours.values())
-    return Device(total, used, ours)
+    return MemoryDevice(total, used, ours)
 
 
 def find_devices(
     groups: Mapping[str, str], names: Iterable[str], budget: str
-) -> tuple[dict[str, Device], dict[str, str]]:
+) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
     """The devices of these names, and index -> UUID of cards.
 
     Args:
@@ -187,7 +187,7 @@ def find_devices(
         budget: Host memory for instances on demand, such as 48G or 80%.
     """
     wanted = set(names)
-    devices: dict[str, Device] = {}
+    devices: dict[str, MemoryDevice] = {}
     uuids: dict[str, str] = {}
     if wanted - {HOST}:
         devices, uuids = query_cards(list_processes(groups))

@@ -23,9 +23,9 @@ from .state import (
     STARTING,
     STOPPING,
     Action,
-    Device,
     InstanceSpec,
     LedgerState,
+    MemoryDevice,
     Observation,
     Waiter,
     parse_entries,
@@ -98,7 +98,7 @@ class Residency:
         """Waiting client -> when it had its last line."""
         self.poke = asyncio.Event()
         self.number = 0
-        self.devices: dict[str, Device] = {}
+        self.devices: dict[str, MemoryDevice] = {}
         self.uuids: dict[str, str] = {}
         self.devices_at = -CARDS_S
         self.seen = Observation(0.0)
@@ -135,7 +135,7 @@ class Residency:
         with suppress(OSError):  # a full disk
             write_durably(path, "\n".join(lines) + "\n")
 
-    # -- what instances need ------------------------------------------------------------------------------------------
+    # -- needs of instances ------------------------------------------------------------------------------------------
 
     def specs(self) -> dict[str, InstanceSpec]:
         """The specifications, with needs as measured where a record of the same instance says so."""
@@ -192,7 +192,7 @@ class Residency:
             requests=requests,
             used=used,
             stopped_by_hand=frozenset(by_hand),
-            # a marker without its job is what a killed activation has left
+            # a killed activation leaves a marker without its job
             paused=is_activating and os.path.exists(self.declared["activating"]),
         )
 
@@ -239,7 +239,7 @@ class Residency:
                 notify_operator(f"{name} is {one.phase}{failed}")
 
     async def carry_out(self, one: Action) -> None:
-        """Carry out an action; one that fails is decided on again by what is then observed."""
+        """Carry out an action; the next observation shows one that failed."""
         if one.kind == "answer":
             self.tell(one.target, one.text)
             if writer := self.links.pop(one.target, None):
@@ -252,7 +252,7 @@ class Residency:
 
     @staticmethod
     def order(verb: str, unit: str) -> None:
-        """Give systemd an order; what it leads to is observed."""
+        """Give systemd an order; later observations show its effect."""
         with suppress(OSError, subprocess.SubprocessError):
             if verb == "start":
                 words = ["systemctl", "reset-failed", unit]

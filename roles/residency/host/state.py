@@ -110,7 +110,7 @@ class UnitObserved:
 
 
 @dataclass(frozen=True)
-class Device:
+class MemoryDevice:
     """A card, or the memory of the host. All in bytes."""
 
     total: int
@@ -131,7 +131,7 @@ class Observation:
 
     now: float
     units: Mapping[str, UnitObserved] = field(default_factory=dict)
-    devices: Mapping[str, Device] = field(default_factory=dict)
+    devices: Mapping[str, MemoryDevice] = field(default_factory=dict)
     """Nothing of a device whose use is unknown: no instance is started on it."""
     requests: Mapping[str, int | None] = field(default_factory=dict)
     """Instance -> requests under way in the gateway; None if the gateway does not answer."""
