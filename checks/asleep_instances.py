@@ -13,18 +13,23 @@ HOLD_ASLEEP = frozenset({"S01", "S03", "S04", "S07", "S09", "S11", "S26"})
 """Checks of one instance that hold while it is asleep."""
 
 
-def skip_asleep(item: pytest.Item, survey: SurveyAnswers | None) -> None:
-    """Skip a check of the process of an instance that is asleep.
+def is_asleep_for(identifier: str, part: object, survey: SurveyAnswers | None) -> bool:
+    """Whether a check is about the process of an instance that is asleep.
 
     Args:
-        item: The check.
-        survey: Its host.
+        identifier: The check.
+        part: The part of the host that it is about.
+        survey: The host.
     """
-    params = item_params(item)
-    found = next((params[name] for name in ("instance", "offered") if isinstance(params.get(name), Instance)), None)
-    if found is None or not found.is_on_demand or survey is None or read_check_mark(item)["identifier"] in HOLD_ASLEEP:
-        return
+    if not isinstance(part, Instance) or not part.is_on_demand or survey is None or identifier in HOLD_ASLEEP:
+        return False
     look = survey.read(HEALTH)
-    unit = look.units.get(found.unit)
-    if unit and unit.active == "inactive" and found.name not in look.stopped:
+    unit = look.units.get(part.unit)
+    return bool(unit and unit.active == "inactive" and part.name not in look.stopped)
+
+
+def skip_asleep(item: pytest.Item, survey: SurveyAnswers | None) -> None:
+    """Skip a check of the process of an instance that is asleep."""
+    params, identifier = item_params(item), read_check_mark(item)["identifier"]
+    if any(is_asleep_for(identifier, params.get(name), survey) for name in ("instance", "offered")):
         pytest.skip("it is asleep: the next request loads it")

@@ -62,6 +62,8 @@ def notify_systemd(text: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link, suppress(OSError):
             link.connect("\0" + path[1:] if path[0] == "@" else path)
             link.send(text.encode())
+        # programs that it starts have nothing to tell
+        del os.environ["NOTIFY_SOCKET"]
 
 
 def write_durably(path: str, text: str, mode: int = 0o644) -> None:
