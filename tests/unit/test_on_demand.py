@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
+from checks import Drift, test_serving
+from checks.asleep_instances import is_asleep_for
+from checks.survey.answers import SurveyAnswers
 from rigwright.gateway.secrets_distribution import RESIDENCY_SOCKET, RESIDENCY_UNIT
 from rigwright.inventory import load_rig
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.rig import Rig
+from rigwright.operate.instance_health import CommandResult, HealthFacts
 from rigwright.operate.instance_state import GenerationObservation, StateFacts, UnitObservation, assess_state
 from rigwright.serving.activation import Activation, goal_for, goal_of, plan_activation
 from rigwright.serving.generation import parse_manifest
@@ -143,6 +147,46 @@ def test_asleep_is_a_state_that_is_ready() -> None:
     assert assess_state("code", replace(facts, on_demand=False)).state == "stopped"
     assert assess_state("code", replace(facts, stopped_at=5.0)).state == "stopped by hand"
     assert assess_state("code", replace(facts, unit=unit("failed"))).state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("phase", "active", "since", "agrees"),
+    [
+        ("asleep", "inactive", 100.0, True),
+        ("awake", "active", 100.0, True),
+        ("starting", "activating", 100.0, True),
+        ("asleep", "active", 100.0, False),
+        ("awake", "inactive", 100.0, False),
+        ("awake", "inactive", 5.0, True),
+        ("", "inactive", 100.0, False),
+    ],
+)
+def test_s26_compares_the_ledger_with_systemd(phase: str, active: str, since: float, agrees: bool) -> None:
+    """S26: the ledger follows systemd within seconds."""
+    instance = sample_instance("code", start="on-demand")
+    seen = replace(unit(active), since_s=since)
+    facts = HealthFacts(
+        *({CODE: seen}, {}, {}, {}, CommandResult(127, "", ""), (), ""),
+        reboot=False,
+        phases={"code": phase} if phase else {},
+    )
+    survey = SurveyAnswers({"health": {"told": json.loads(json.dumps(asdict(facts)))}})
+    if agrees:
+        test_serving.test_ledger_agrees(survey, instance)
+        return
+    with pytest.raises(Drift, match="expected one state"):
+        test_serving.test_ledger_agrees(survey, instance)
+
+
+def test_a_sleeping_process_is_not_checked() -> None:
+    instance = sample_instance("code", start="on-demand")
+    facts = HealthFacts(
+        *({CODE: unit("inactive")}, {}, {}, {}, CommandResult(127, "", ""), (), ""), reboot=False, phases={}
+    )
+    survey = SurveyAnswers({"health": {"told": json.loads(json.dumps(asdict(facts)))}})
+    assert is_asleep_for("S02", instance, survey)
+    assert not is_asleep_for("S01", instance, survey)
+    assert not is_asleep_for("S02", replace(instance, start="boot"), survey)
 
 
 def refusal(box: OperatorFolder, **entry: Any) -> str:

@@ -127,7 +127,7 @@ class MemoryDevice:
 
 @dataclass(frozen=True)
 class Observation:
-    """What the box reports at one moment."""
+    """The box at one moment."""
 
     now: float
     units: Mapping[str, UnitObserved] = field(default_factory=dict)
