@@ -111,7 +111,7 @@ class Residency:
         """Go on with the ledger of an earlier process; observations correct it."""
         kept = observation.read_json(self.ledger)
         with suppress(TypeError, ValueError, AttributeError):
-            same = kept.get("boot") == self.boot
+            same = bool(self.boot) and kept.get("boot") == self.boot
             self.state.entries = parse_entries(kept.get("instances", {}), same_boot=same)
 
     def save(self) -> None:
