@@ -40,7 +40,7 @@ WAKE = re.compile(rb"wake ([a-z0-9][a-z0-9-]{0,47}) ([a-zA-Z0-9_.-]{1,64}) ([a-z
 PROVE = re.compile(rb"(prove|start) ([a-z0-9][a-z0-9-]{0,47})\n")
 LINE_BYTES, LINE_S = 512, 5.0
 MOST_WAITERS = 512  # of one instance
-LINES_S = 5.0  # between two lines to a client that waits
+LINES_S, INFORM_S = 5.0, 0.2  # between two lines to a client that waits, and between looks for it
 QUICK_S, SLOW_S = 0.1, 1.0  # between two observations, while something is under way, and otherwise
 CARDS_S = 0.5  # between two questions to nvidia-smi
 MARGIN_PARTS, CARD_MARGIN, HOST_MARGIN = 50, 256 << 20, 32 << 20  # of a measured need: 2 %, and at least that
@@ -106,6 +106,7 @@ class Residency:
         self.seen = Observation(0.0)
         self.written = ""
         self.boot = observation.boot_id()
+        self.known: dict[str, InstanceSpec] = self.specs()
 
     def load(self) -> None:
         """Go on with the ledger of an earlier process; observations correct it."""
@@ -217,7 +218,7 @@ class Residency:
 
     async def step(self) -> bool:
         """One round; whether it changed a phase."""
-        specs = self.specs()
+        self.known = specs = self.specs()
         self.seen = await asyncio.to_thread(self.observe, specs)
         before = {name: one.phase for name, one in self.state.entries.items()}
         # clients that came or went meanwhile count: nothing is awaited until the decision is in place
@@ -227,11 +228,17 @@ class Residency:
         self.save()
         for one in actions:
             await self.carry_out(one)
-        for waiter in self.state.waiters:
-            if self.seen.now - self.lines.get(waiter.id, -LINES_S) >= LINES_S:
-                self.lines[waiter.id] = self.seen.now
-                self.tell(waiter.id, estimate(specs, self.state, waiter, self.seen.now))
         return before != after
+
+    async def inform(self) -> None:
+        """Tell clients that wait so, also while systemd or nvidia-smi takes its time; for ever."""
+        while True:
+            now = observation.monotonic()
+            for waiter in self.state.waiters:
+                if now - self.lines.get(waiter.id, -LINES_S) >= LINES_S:
+                    self.lines[waiter.id] = now
+                    self.tell(waiter.id, estimate(self.known, self.state, waiter, now))
+            await asyncio.sleep(INFORM_S)
 
     def report(self, before: Mapping[str, str]) -> None:
         """Write changes of phases to the journal."""
@@ -328,7 +335,9 @@ async def serve_for_ever(config: str) -> None:
     server = await asyncio.start_unix_server(service.serve, sock=link, limit=LINE_BYTES)
     notify_systemd("READY=1")
     async with server:
+        informing = asyncio.create_task(service.inform())
         await service.run()
+        informing.cancel()
 
 
 def ask(config: str, verb: str, name: str) -> int:
