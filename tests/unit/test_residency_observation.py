@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from roles.residency.host import observation
 from roles.residency.host.state import MemoryDevice, UnitObserved
+from tests.stand_ins.nvidia.package_contents import render_smi
 
 MIB = 1 << 20
 UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
@@ -100,3 +101,31 @@ def test_processes_of_control_groups_and_those_below(tmp_path: Path) -> None:
     (tmp_path / "a/cgroup.procs").write_text("10\n11\n")
     (tmp_path / "a/b/cgroup.procs").write_text("12\nx\n")
     assert observation.list_processes({"one": "/a", "two": ""}, str(tmp_path)) == dict.fromkeys((10, 11, 12), "one")
+
+
+def test_the_stand_in_for_nvidia_smi_tells_foreign_processes_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "0000:01:00.0"
+    for path, text in {
+        "sys/module/nvidia/version": "580.159.04\n",
+        f"sys/bus/pci/devices/{address}/vendor": "0x10de\n",
+        f"sys/bus/pci/devices/{address}/device": "0x2335\n",
+        f"sys/bus/pci/devices/{address}/class": "0x030200\n",
+        f"proc/driver/nvidia/gpus/{address}/information": "",
+        f"run/lab/cards/{address}.apps": "100 60000\n200 9000\n",
+        "smi": render_smi("580.159.04"),
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "smi").chmod(0o755)
+    monkeypatch.setenv("LAB_ROOT", str(tmp_path))
+    monkeypatch.setattr(observation, "SMI", str(tmp_path / "smi"))
+    found, uuids = observation.query_cards({100: "one"})
+    card = found["0"]
+    assert (card.total, card.foreign) == (143771 * MIB, card.used - 60000 * MIB)
+    assert card.foreign >= 9000 * MIB
+    assert card.ours == {"one": 60000 * MIB}
+    assert uuids["0"].startswith("GPU-")
+    (tmp_path / "smi").write_text("#!/bin/sh\nexit 15\n")
+    assert observation.query_cards({}) == ({}, {}), "unknown is not free"
