@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from rigwright.serving.generation import parse_manifest
 from rigwright.serving.residency import estimate_floor
 from rigwright.serving.serving_state import ObservedServing, ObservedUnit
 from rigwright.serving.start_stop_by_hand import render_lifecycle_script
+from roles.self_check.host.judgements import judge_services
 from tests.unit.host_states import CHAT, CODE, CONFIG, converged_state, running_process, target_generation
 from tests.unit.samples import OperatorFolder, chat_instances, sample_card, sample_entry, sample_instance, sample_rig
 
@@ -187,6 +189,26 @@ def test_a_sleeping_process_is_not_checked() -> None:
     assert is_asleep_for("S02", instance, survey)
     assert not is_asleep_for("S01", instance, survey)
     assert not is_asleep_for("S02", replace(instance, start="boot"), survey)
+
+
+@pytest.mark.parametrize(
+    ("active", "on_demand", "found"),
+    [("inactive", True, []), ("inactive", False, ["S01"]), ("failed", True, ["S01"])],
+)
+def test_a_box_that_checks_itself_lets_it_sleep(active: str, on_demand: bool, found: list[str]) -> None:
+    failed: list[str] = []
+    host: Any = SimpleNamespace(
+        manifest={"instances": {"code": {"units": {CODE: "0" * 64}, **({"on_demand": True} if on_demand else {})}}},
+        declared={"stopped": "/etc/rigwright/stopped", "units": []},
+        unit_files=[],
+        units={},
+        lstat=lambda path: None,
+        active=lambda name: active,
+        previous_text=lambda *words: "",
+        fail=lambda check, *rest: failed.append(check),
+    )
+    judge_services(host)
+    assert failed == found
 
 
 def refusal(box: OperatorFolder, **entry: Any) -> str:
