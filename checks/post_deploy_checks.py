@@ -123,6 +123,7 @@ def _failures(seen: SurveyedHost, today: str) -> Iterator[DriftedCheck | str]:
     """Each check that applies: its failure, or its name where it holds."""
     import pytest
 
+    from checks.asleep_instances import is_asleep_for
     from checks.check_catalogue import HERE
     from checks.check_items import describe_part
     from checks.host_checks import PARTS
@@ -138,6 +139,8 @@ def _failures(seen: SurveyedHost, today: str) -> Iterator[DriftedCheck | str]:
             named = next((name for name in PARTS if name in _fixtures(function, module)), "")
             for part in PARTS[named](seen.rig) if named else [None]:
                 label, what = describe_part(part) if named else "", mark.kwargs
+                if is_asleep_for(what["identifier"], part, seen.survey):
+                    continue
                 is_waived = cover_items(seen.rig.waivers, what["identifier"], label, today)
                 with suppress(pytest.skip.Exception):
                     drift = _run(seen, module, function, (named, part) if named else None, is_waived)

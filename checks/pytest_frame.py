@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from checks import Drift
+from checks.asleep_instances import skip_asleep
 from checks.cause_facts import collect_cause_facts
 from checks.cause_rules import CAUSE_RULES
 from checks.change_authors import ask_authors
@@ -168,8 +169,9 @@ class ChecksPlugin:
         self.config.hook.pytest_runtest_logreport(report=self._make_report(check, call))
 
     def _call_check(self, check: HostCheck) -> None:
-        waivers = self.look.hosts[check.target].rig.waivers
-        with pass_waived(check.function.mark["identifier"], check.part, waivers, self.today):
+        seen = self.look.hosts[check.target]
+        with pass_waived(check.function.mark["identifier"], check.part, seen.rig.waivers, self.today):
+            skip_asleep(check, seen.survey)
             self.calls.run(check)
 
     @pytest.hookimpl(wrapper=True)

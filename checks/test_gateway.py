@@ -24,7 +24,14 @@ from checks.service_processes import expect_started_from
 from checks.survey.answers import SurveyAnswers
 from checks.survey.frontend_services import GATES
 from checks.survey.managed_files import OURS
-from checks.survey.requests import KEYLESS, REQUESTS, closed_paths, find_answer, offered_model_names
+from checks.survey.requests import (
+    KEYLESS,
+    REQUESTS,
+    closed_paths,
+    find_answer,
+    offered_model_names,
+    waking_free_names,
+)
 from checks.survey.service_exposure import REACH
 from rigwright.gateway import keyring
 from rigwright.gateway.deployed_keys import keys_file_path
@@ -266,7 +273,7 @@ def test_names_resolve(
         return
     found = {
         name: find_answer(requests, f"{listener[0]}: model {name}").describe
-        for name in offered_model_names(declared_instances, gateway_entry, listener[1])
+        for name in waking_free_names(declared_instances, gateway_entry, listener[1])
     }
     lacking = [f"{name} ({said})" for name, said in found.items() if said != "200"]
     expect(
@@ -275,7 +282,8 @@ def test_names_resolve(
         restart_units(ROUTER_UNIT) + DEPLOY,
     )
     shown = find_answer(requests, f"{listener[0]}: keyless 0").body
-    expect(", ".join(parse_model_names(shown)), ", ".join(sorted(found)), restart_units(ROUTER_UNIT) + DEPLOY)
+    offered = offered_model_names(declared_instances, gateway_entry, listener[1])
+    expect(", ".join(parse_model_names(shown)), ", ".join(sorted(offered)), restart_units(ROUTER_UNIT) + DEPLOY)
 
 
 @check(

@@ -13,13 +13,14 @@ from checks.nvidia_smi import parse_smi_answer
 from checks.remedy import host_command, instruction, kill_processes, restart_units, show_log
 from checks.service_processes import CONTAINED
 from checks.survey.answers import SurveyAnswers
-from checks.survey.health import observe_state
+from checks.survey.health import HEALTH, observe_state
 from checks.survey.processes import PROCESSES, ServiceProcesses
 from checks.survey.section import SurveyScope
 from checks.survey.serving import SERVING, StartRecord
 from checks.survey.units import UNITS, expected_units, is_managed_unit
 from rigwright.engines import kind_of
 from rigwright.engines.engine_interface import ServiceSpec
+from rigwright.gateway.secrets_distribution import RESIDENCY_UNIT
 from rigwright.host.systemd import ExpandedWord
 from rigwright.model.fact_types import HostFacts
 from rigwright.model.instance import Instance
@@ -32,10 +33,14 @@ from rigwright.validated_types import memory_bytes
 
 # Services and sockets that a rig may have had before.
 NAMED = re.compile(
-    r"rigwright-[a-z0-9][a-z0-9-]*\.service|rigwright_((listener|gateway)-[0-9]+|router|gateway|keepalived|health)\.(service|socket)"
+    r"rigwright-[a-z0-9][a-z0-9-]*\.service|rigwright_((listener|gateway)-[0-9]+|router|gateway|keepalived|health|residency)\.(service|socket)"
     r"|rigwright_reserved-[0-9a-f]+\.service"
 )
 TARGET = "rigwright.target"
+PHASES = ("asleep", "starting", "awake", "leaving", "stopping")
+LEDGER_STATES = {"asleep": ("inactive", "failed"), "awake": ("active",)}
+"""Lasting phase of the ledger -> states of the unit that fit."""
+LEDGER_LAG_S = 30.0
 
 
 @pytest.fixture(scope="session")
@@ -51,10 +56,32 @@ def test_active_and_wanted(survey: SurveyAnswers, target_generation: Generation,
         cure = "`rigwright start` it, or deploy again" if state.state == "stopped by hand" else DEPLOY
         report_drift(Drift(f"{instance.name} is ready", state.describe(), cure))
     units = survey.read(UNITS)
-    expect(units.property_value(instance.unit, "ActiveState") or "not there", "active", DEPLOY)
+    active = units.property_value(instance.unit, "ActiveState") or "not there"
+    if instance.is_on_demand:
+        expect(active, "active or asleep", DEPLOY, holds=state.state == "asleep" or active == "active")
+        return
+    expect(active, "active", DEPLOY)
     expect(units.property_value(TARGET, "UnitFileState") or "not there", "enabled", DEPLOY)
     wanted = instance.unit in units.property_names(TARGET, "Wants")
     expect("wanted" if wanted else "not wanted", f"wanted by {TARGET}", DEPLOY, holds=wanted)
+
+
+@check(
+    "S26",
+    "the ledger of instances on demand agrees with systemd",
+    severity="high",
+    why="an instance that the ledger does not know has memory that the ledger gives to another one",
+)
+def test_ledger_agrees(survey: SurveyAnswers, instance: Instance) -> None:
+    if not instance.is_on_demand:
+        pytest.skip("it is loaded at boot")
+    look = survey.read(HEALTH)
+    phase, unit = look.phases.get(instance.name, "not in the ledger"), look.units.get(instance.unit)
+    active = unit.active if unit else "not there"
+    # both follow each other within seconds
+    changing = phase not in LEDGER_STATES or (unit is not None and (unit.since_s or 0.0) < LEDGER_LAG_S)
+    holds = phase in PHASES and (changing or active in LEDGER_STATES[phase])
+    expect(f"{phase}, and its unit is {active}", "one state", restart_units(RESIDENCY_UNIT), holds=holds)
 
 
 @check(

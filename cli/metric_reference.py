@@ -40,6 +40,11 @@ METRICS = (
         "When the box took the instance out of the gateway's rotation, in seconds since 1970; absent for an instance "
         "in it",
     ),
+    MetricDescription(
+        "rigwright_residency_awake", "instance", "1 while an instance on demand is loaded, 0 while asleep"
+    ),
+    MetricDescription("rigwright_residency_failed_starts", "instance", "Starts in a row that failed"),
+    MetricDescription("rigwright_residency_load_seconds", "instance", "Seconds that the last load took"),
     MetricDescription("rigwright_gpus_declared", "", "Cards that the inventory declares"),
     MetricDescription("rigwright_gpu_throttled", "gpu, UUID, reason", "1 while the reason reduces the card's clocks"),
     MetricDescription("rigwright_gpu_xid_events", "gpu, UUID", "Xids since the exporter's start"),

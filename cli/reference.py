@@ -30,7 +30,7 @@ from rigwright.model.download_origins import RegistryEntry
 from rigwright.model.engine_schema import BlockedVariant, Purpose, VariantEvidence
 from rigwright.model.fleet_schema import FleetEntry, VirtualAddressEntry
 from rigwright.model.gateway_schema import Gateway, ListenerEntry, ModelEntry
-from rigwright.model.inventory_schema import DriverEntry, InstanceEntry, RigEntry, ShareEntry
+from rigwright.model.inventory_schema import DriverEntry, InstanceEntry, OnDemandEntry, RigEntry, ShareEntry
 from rigwright.model.monitoring_schema import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
 from rigwright.model.pull_schema import PullEntry
 from rigwright.model.roots import Roots
@@ -84,6 +84,7 @@ TABLES = {
     "containers": KeyTable(ContainersEntry, "containers.", python=True),
     "roots": KeyTable(Roots, "roots.", python=True),
     "signer": KeyTable(SignerEntry, "signers.NAME.", python=True),
+    "on-demand": KeyTable(OnDemandEntry, "on_demand.", python=True),
     "share": KeyTable(ShareEntry, "share.", python=True),
     "pull": KeyTable(PullEntry, "pull.", python=True),
     "waiver": KeyTable(WaiverEntry, "waivers[].", python=True),

@@ -81,7 +81,8 @@ def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatu
                 **vars(one),
                 variant=instance.variant_name if instance else "not declared",
                 declared=declared[name].variant_name if name in declared else "",
-                current=bool(instance and unit and unit.runs_declared(observed.declared.get(name))),
+                current=bool(instance and unit and unit.runs_declared(observed.declared.get(name)))
+                or bool(instance and instance.is_on_demand and one.state == "asleep"),
                 # one of before it had a socket listens there itself
                 port=ports.get(name) or (held.port if held else 0) or None,
                 cards=sorted(held.cards) if held else [],

@@ -72,7 +72,7 @@ def _collect_standby(desired: TargetState, switch: VariantSwitch | None) -> dict
             rig, one, desired.installations[one.installed_as], f"{JOB}.service", numa_node_of(desired.facts, one)
         )
         for one in rig.instances
-        if switch and one.name == switch.instance and not kind_of(one).container_engine
+        if switch and one.name == switch.instance and not kind_of(one).container_engine and not one.is_on_demand
     }
 
 

@@ -246,13 +246,22 @@ def gateway_requests(rig: Rig) -> Iterator[SurveyRequest]:
             yield SurveyRequest(f"{what}: state", at, "/state", group=rig.accounts.gateway)
 
 
+def waking_free_names(instances: tuple[Instance, ...], gateway: Gateway | None, entry: ListenerEntry) -> list[str]:
+    """The names that a listener offers of models that no request has to load first."""
+    on_demand = {
+        one.name for one in offers_of(instances, gateway) if all(instance.is_on_demand for instance in one.instances)
+    }
+    aliases = gateway.aliases if gateway else {}
+    return [name for name in offered_model_names(instances, gateway, entry) if aliases.get(name, name) not in on_demand]
+
+
 def model_requests(
     instances: tuple[Instance, ...], gateway: Gateway | None, listener: str, entry: ListenerEntry
 ) -> Iterator[SurveyRequest]:
     """Those to models of a listener that wants no key."""
     at, tls = listener_endpoint(entry), entry.tls
     units = {one.name: tuple(instance.unit for instance in one.instances) for one in offers_of(instances, gateway)}
-    for name in offered_model_names(instances, gateway, entry):
+    for name in waking_free_names(instances, gateway, entry):
         offered = gateway.aliases.get(name, name) if gateway else name
         made = SurveyRequest(
             f"{listener}: model {name}", at, "/v1/chat/completions", "POST", body=_question(name), tls=tls

@@ -23,6 +23,8 @@ from rigwright.problems import MOST_NAMES, Invalid, describe_unknown, format_cou
 from rigwright.supply import lock as locks
 from rigwright.validated_types import VARIANT_REFERENCE
 
+ON_DEMAND = "on-demand"
+
 
 def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Instance | None:
     """One instance with its names resolved, or None after refusing it."""
@@ -103,6 +105,10 @@ def resolve_instance(name: str, declared: InstanceEntry, draft: RigDraft) -> Ins
         key_fingerprint=fingerprint,
         patches=patches,
         plugins=select_plugins(env.plugins, catalog.plugins, lock.artefacts) if env else (),
+        start=declared.start,
+        idle=declared.idle,
+        priority=declared.priority,
+        keep_warm=declared.keep_warm,
     )
 
 
@@ -242,19 +248,48 @@ def _validate_instances(draft: EntryDraft) -> Fields:
             refuse(f"instances.{name}.port", f"{instance.port} is already the port of {ports[instance.port]}")
         ports.setdefault(instance.port, name)
         for card in instance.cards:
-            if card in users:
-                text = f"is already taken by {users[card]}" if users[card] != name else "is listed twice"
-                refuse(f"instances.{name}.cards", f"card {card} {text}")
+            taker = users.get(card)
+            if taker == name:
+                refuse(f"instances.{name}.cards", f"card {card} is listed twice")
+            elif taker and not instance.start == entry.instances[taker].start == ON_DEMAND:
+                text = f'; instances share a card if all have "start": "{ON_DEMAND}"' if entry.gateway else ""
+                refuse(f"instances.{name}.cards", f"card {card} is already taken by {taker}{text}")
             if card in entry.reserved_gpus:
                 refuse(
                     f"instances.{name}.cards",
                     f"card {card} is reserved: remove it from reserved_gpus, or choose another",
                 )
             users.setdefault(card, name)
+        _refuse_wake_keys(name, instance, draft)
     # another address would do for both, but a port that answers elsewhere, too, is what S04 is there to find
     if entry.share and entry.share.port in ports:
         refuse("share.port", f"{entry.share.port} is already the port of {ports[entry.share.port]}: choose another")
     return {}
+
+
+def _refuse_wake_keys(name: str, instance: InstanceEntry, draft: EntryDraft) -> None:
+    """Refuse an instance on demand that nothing could wake, and keys of those on demand for others."""
+    if instance.start == ON_DEMAND:
+        if not draft.entry.gateway and "gateway" not in draft.data:
+            draft.refuse(
+                f"instances.{name}.start", f'"{ON_DEMAND}" needs a "gateway", whose requests start the instance'
+            )
+        if instance.keep_warm and instance.idle:
+            draft.refuse(f"instances.{name}.idle", "0 or no idle with keep_warm = True, which never stops the instance")
+        return
+    for key in ("idle", "priority", "keep_warm"):
+        if getattr(instance, key):
+            draft.refuse(f"instances.{name}.{key}", f'needs "start": "{ON_DEMAND}"')
+
+
+def _refuse_unwakeable_kinds(instances: Iterable[Instance], refuse: Refuse) -> None:
+    """Refuse containers on demand: their start by podman is not part of the ledger's proof."""
+    for one in instances:
+        if one.is_on_demand and kind_of(one).container_engine:
+            refuse(
+                f"instances.{one.name}.start",
+                f'"boot": {one.variant_name} runs in a container, and only engines without one start on demand',
+            )
 
 
 def _refuse_unknown_variants(draft: RigDraft) -> None:
@@ -270,6 +305,7 @@ def _resolve_instances(draft: RigDraft) -> Fields:
     _refuse_unknown_variants(draft)
     found = [resolve_instance(name, declared, draft) for name, declared in draft.entry.instances.items()]
     instances = [one for one in found if one]
+    _refuse_unwakeable_kinds(instances, draft.refuse)
     artefacts = {one.engine_name: one.artefacts for one in instances if one.env is None}
     draft.addressed += [row for rows in artefacts.values() for row in rows]
     draft.addressed += [row for one in instances for row in one.weights]
@@ -278,6 +314,7 @@ def _resolve_instances(draft: RigDraft) -> Fields:
         "instances": tuple(sorted(instances, key=lambda instance: instance.name)),
         "engine_artefacts": artefacts,
         "variants": tuple(draft.catalog.variants.values()),
+        "on_demand": draft.entry.on_demand,
     }
 
 

@@ -91,6 +91,9 @@ def _find_fault(front: str, box: str, name: str, rigs: Mapping[str, Rig], lender
     names = [one.name for one in rigs[box].instances]
     if name not in names:
         return f"{box}/{name}: {describe_unknown(f'instance of {box}', name, names)}"
+    if any(one.name == name and one.is_on_demand for one in rigs[box].instances):
+        cure = 'use an instance with "start": "boot"'
+        return f"{box}/{name} starts on demand, and only the gateway of its own box wakes it: {cure}"
     if box not in lenders:
         return f"{box}/{name}: no gateway of another box can reach {box}: add {EXAMPLE} with its address to {box}"
     return ""

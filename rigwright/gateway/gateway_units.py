@@ -92,6 +92,10 @@ class GatewayFiles:
     unit_states: tuple[UnitState, ...]
     """That of what keeps addresses, if any, then the router's, then nginx's own."""
 
+    def joined(self, other: GatewayFiles) -> GatewayFiles:
+        """These files and units, then those of another part."""
+        return GatewayFiles({**self.files, **other.files}, (*self.unit_states, *other.unit_states))
+
     @property
     def wanted_units(self) -> tuple[str, ...]:
         """Units that the rig's target starts."""

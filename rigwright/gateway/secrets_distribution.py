@@ -17,6 +17,9 @@ from rigwright.render import render
 GATEWAY, ROUTER = "rigwright_gateway", "rigwright_router"
 """Their units, and their folders below /run."""
 ROUTER_SOCKET = f"{ROUTER}.socket"
+# Decides which instances on demand are loaded; part of a gateway that has some.
+RESIDENCY = "rigwright_residency"
+RESIDENCY_UNIT, RESIDENCY_SOCKET = f"{RESIDENCY}.service", f"{RESIDENCY}.socket"
 ROUTER_SOCKETS = f"{STARTED_FROM_FOLDER}/router"
 ROUTER_UNIT, GATEWAY_UNIT = f"{ROUTER}.service", f"{GATEWAY}.service"
 KEEPALIVED_UNIT, HEALTH_UNIT = "rigwright_keepalived.service", "rigwright_health.service"

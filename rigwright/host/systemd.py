@@ -52,6 +52,8 @@ class UnitState:
     """SHA-256 of the files that it reads beside those, as a script writes it down; empty where there are none."""
     rereads: bool = False
     """Whether it reads them again without a restart."""
+    on_demand: bool = False
+    """Whether the residency service starts and stops it: asleep, it is right."""
 
 
 # Where the gateway finds what may be asked: NAME -> the socket of an instance that has answered.

@@ -110,6 +110,14 @@ class Instance:
     """The changes to its engine, where that is installed by itself."""
     plugins: tuple[Plugin, ...] = ()
     """Those of the environment that it runs in."""
+    start: str = "boot"
+    """`boot`, or `on-demand`: the residency service starts and stops it."""
+    idle: int = 0
+    """Seconds without requests after which one on demand is stopped; 0: only for another one's memory."""
+    priority: int = 0
+    """Of those on demand, those with a lower one are stopped first."""
+    keep_warm: bool = False
+    """Whether one on demand is loaded at boot and not stopped for others."""
     beside: bool = False
     """Whether it runs beside the one in whose place it is to come, as a unit of its own with a socket of its own."""
 
@@ -128,6 +136,11 @@ class Instance:
             except ValueError as error:
                 raise SecretUnavailable(f"instance {self.name}: api_key_file: {self.api_key_file} {error}") from None
         return f"{self.name}.{fingerprint}.api-key" if fingerprint else f"{self.name}.api-key"
+
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether the residency service starts and stops it."""
+        return self.start == "on-demand"
 
     @property
     def weights(self) -> tuple[Artefact, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
@@ -47,6 +47,10 @@ _OF_VARIANT = (
     'show variants`, or declare your own as [variants."ENGINE/NAME"] in catalog/*.toml next to the inventory'
 )
 
+StartMode = Literal["boot", "on-demand"]
+IdleSeconds = Annotated[int, Field(ge=0, le=604_800, strict=True)]
+WakePriority = Annotated[int, Field(ge=-100, le=100, strict=True)]
+
 
 class InstanceEntry(InventoryModel):
     """One instance, as declared."""
@@ -70,6 +74,9 @@ class InstanceEntry(InventoryModel):
         ),
         "name": "the name of an instance is the key of its table",
         **dict.fromkeys(("apikey", "key", "token"), "api_key_file"),
+        **dict.fromkeys(("ttl", "idletimeout", "keepalive", "unloadafter"), "idle"),
+        **dict.fromkeys(("ondemand", "lazy", "autostart"), "start"),
+        **dict.fromkeys(("pinned", "persistent", "preload"), "keep_warm"),
     }
 
     variant: VariantReference = Field(description="Catalogue variant to serve.")
@@ -77,7 +84,7 @@ class InstanceEntry(InventoryModel):
     cards: tuple[CardIndex, ...] = Field(
         default=(),
         examples=["[0]: a GPU index for each card that the variant needs"],
-        description="GPU indexes, as many as the variant needs; each card serves one instance.",
+        description="GPU indexes, as many as the variant needs; each card serves one instance, or several on demand.",
     )
     api_key_file: SecretEntry | None = Field(
         default=None,
@@ -91,6 +98,48 @@ class InstanceEntry(InventoryModel):
         "processes that exceed it are killed.",
     )
     tasks_max: Tasks = Field(default=4096, description="Limit of processes and threads.")
+    start: StartMode = Field(
+        default="boot",
+        description="`boot` keeps it loaded; `on-demand` loads it with the first request, and other instances may "
+        "declare its cards. Needs a gateway.",
+    )
+    idle: IdleSeconds = Field(
+        default=0,
+        examples=["900"],
+        description="Seconds without requests after which an instance on demand is stopped; 0: only if another one "
+        "needs its memory.",
+    )
+    priority: WakePriority = Field(
+        default=0, description="Among instances on demand, those with a lower priority are stopped first."
+    )
+    keep_warm: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether an instance on demand is loaded at boot and never stopped for another one.",
+    )
+
+
+ResidenceSeconds = Annotated[int, Field(ge=0, le=3600, strict=True)]
+
+
+class OnDemandEntry(InventoryModel):
+    """Settings for all instances on demand of a rig."""
+
+    EXAMPLE: ClassVar[str] = '{"host_memory": "64G"}'
+    FOREIGN: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("memory", "ram", "budget", "memorymax"), "host_memory"),
+        **dict.fromkeys(("residence", "minimumresidence", "ttl", "keepalive"), "residence"),
+        **dict.fromkeys(("idle", "priority", "keepwarm"), "a key of each instance, not of all"),
+    }
+
+    host_memory: MemorySize | None = Field(
+        default=None,
+        description="Host memory for all instances on demand without cards; by default all that is available.",
+    )
+    residence: ResidenceSeconds = Field(
+        default=15,
+        description="Seconds for which a loaded instance serves at least before another one may take its memory.",
+    )
 
 
 Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
@@ -281,6 +330,9 @@ class RigEntry(InventoryModel):
         default_factory=dict,
         examples=[f'{{"chat": {InstanceEntry.EXAMPLE}}}'],
         description="Instances to serve. A name becomes the unit `rigwright-NAME.service`.",
+    )
+    on_demand: OnDemandEntry = Field(
+        default=OnDemandEntry(), description='Settings for all instances with `start = "on-demand"`.'
     )
     envs: tuple[CatalogName, ...] = Field(
         default=(),

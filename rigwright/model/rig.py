@@ -13,7 +13,7 @@ from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.engine_schema import VariantKeys
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights
-from rigwright.model.inventory_schema import DriverEntry, ShareEntry
+from rigwright.model.inventory_schema import DriverEntry, OnDemandEntry, ShareEntry
 from rigwright.model.monitoring_schema import Monitoring, ScrapeTarget
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
@@ -94,6 +94,8 @@ class Rig:
     """All of it that the inventory has, whatever of it is this rig's."""
     requests: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     """Group of wheels or conda packages -> the requirements that the catalogue resolves it from."""
+    on_demand: OnDemandEntry = field(default_factory=OnDemandEntry)
+    """The settings for its instances on demand."""
 
     @property
     def supply_faults(self) -> tuple[Problem, ...]:

@@ -58,6 +58,11 @@ class Roots(InventoryModel):
         return f"{self.state}/build"
 
     @property
+    def residency(self) -> str:
+        """The folder of the ledger of instances on demand."""
+        return f"{self.state}/residency"
+
+    @property
     def startup_records(self) -> str:
         """Records of each instance's first start in its present form."""
         return f"{self.state}/starts"

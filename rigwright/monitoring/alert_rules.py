@@ -17,6 +17,7 @@ from rigwright.monitoring.textfile import (
     CHECK_FAILED,
     CHECK_FINISHED,
     DEPLOY_STARTED,
+    RESIDENCY_AWAKE,
     ROTATION_LEFT,
     SELF_CHECK_FAILED,
     SELF_CHECK_RUN,
@@ -105,7 +106,8 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
         ),
         AlertRule(
             "InstanceDown",
-            'up{job="engine"} == 0',
+            # one on demand that is asleep answers nothing
+            f'up{{job="engine"}} == 0 unless on (box, instance) {RESIDENCY_AWAKE} == 0',
             "critical",
             f"{INSTANCE} does not answer.",
             2,

@@ -21,6 +21,8 @@ SELF_CHECK_FAILED = "rigwright_self_check_failed"
 SELF_CHECK_RUN = "rigwright_self_check_run_seconds"
 # Of the service that keeps instances out of the rotation (roles/gateway/host/rotation/run.py).
 ROTATION_LEFT = "rigwright_rotation_left_seconds"
+# Of the residency service (roles/residency/host/service.py).
+RESIDENCY_AWAKE = "rigwright_residency_awake"
 ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 

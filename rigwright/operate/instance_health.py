@@ -111,6 +111,8 @@ class HealthFacts:
     """None where the rig is not known."""
     rotation: Mapping[str, RotationObservation] = field(default_factory=dict)
     """Of instances that the box keeps out of the rotation."""
+    phases: Mapping[str, str] = field(default_factory=dict)
+    """Instance on demand -> its phase in the box's ledger."""
 
 
 BLANK_HOST_FACTS = HealthFacts(
@@ -185,6 +187,9 @@ def health_request(rig: Rig | None, *, evidence: bool = True) -> dict[str, objec
         "sealed": META,
         "unsealed": [META, PROVEN],
         "records": STARTED_FROM_FOLDER,
+        "residency": f"{rig.roots.residency}/ledger.json"
+        if rig and any(one.is_on_demand for one in rig.instances)
+        else "",
     }
 
 
@@ -227,6 +232,7 @@ def state_facts(look: HealthFacts, instance: Instance, declared: DeclaredProcess
         out_of_rotation=look.rotation[instance.name].describe() if instance.name in look.rotation else "",
         generation=look.generation,
         declared=declared,
+        on_demand=instance.is_on_demand,
     )
 
 

@@ -127,6 +127,8 @@ class StateFacts:
     """Why its host was not reached; empty where it was."""
     out_of_rotation: str = ""
     """Why its box keeps it out of the gateway's rotation; empty where it does not."""
+    on_demand: bool = False
+    """Whether requests start it."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,9 @@ def _name_state(facts: StateFacts) -> tuple[InstanceState, str]:
             again = f"; restarted {format_count(unit.restarts, 'time')}" if unit.restarts else ""
             return "failed", f"its process ends ({unit.result}){again}"
         return "starting", ""
+    if facts.on_demand and unit.active == "inactive" and unit.load == "loaded":
+        other = _describe_other_host_generation(facts)
+        return ("other generation", other) if other else ("asleep", "the next request loads its model")
     if unit.active == "inactive":
         masked = unit.load == "masked"
         return "stopped", "its unit is masked" if masked else "`rigwright stop` has no record of it"
@@ -254,8 +259,8 @@ def _name_engine_state(engine: EngineObservation, out: str) -> tuple[InstanceSta
     return "silent", f"no answer for {engine.silent_s:.1f} s, and {why}; look again after {WEDGED:g} s"
 
 
-def _describe_other_generation(facts: StateFacts, unit: UnitObservation) -> str:
-    """How the box differs from the declared generation; empty where it does not, or where that is not known."""
+def _describe_other_host_generation(facts: StateFacts) -> str:
+    """How the host's generation differs from the declared one; empty where it does not, or where that is not known."""
     generation, declared = facts.generation, facts.declared
     if generation is None or declared is None:
         return ""
@@ -265,6 +270,14 @@ def _describe_other_generation(facts: StateFacts, unit: UnitObservation) -> str:
         return f"the host runs generation {generation.number}, and the inventory declares another"
     if generation.found != generation.sealed:
         return f"the files of generation {generation.number} were changed after it was written"
+    return ""
+
+
+def _describe_other_generation(facts: StateFacts, unit: UnitObservation) -> str:
+    """How the box differs from the declared generation; empty where it does not, or where that is not known."""
+    generation, declared = facts.generation, facts.declared
+    if (other := _describe_other_host_generation(facts)) or generation is None or declared is None:
+        return other
     if unit.started_from != declared.started_from:
         return f"its process was started from other settings than those of generation {generation.number}"
     if not unit.inputs_current:

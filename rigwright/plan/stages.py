@@ -164,13 +164,15 @@ def _serving_steps(wanted: TargetState, found: ObservedServing) -> list[DeploySt
     if ends := _format_units(gone):
         steps.append(DeployStep("serving", f"end {ends}", "no longer declared"))
     if way := find_activation(wanted, found):
-        stop, release = (tuple(one for one in units if one not in gone) for units in (way.stop, way.release))
+        left_out = {*gone, *way.prove}
+        stop, release = (tuple(one for one in units if one not in left_out) for units in (way.stop, way.release))
         parts = [f"stop {_format_units(stop)}"] if stop else []
         parts += [f"release {_format_units(release)}"] if release else []
         parts += [f"listen on {_format_units(way.listen)}"] if way.listen else []
         parts += [f"start {_format_units(way.restart)}"] if way.restart else []
         parts += [f"reload {_format_units(way.reload)}" for _ in way.reload[:1]]
         parts += [f"wait for {_format_units(way.await_)}"] if way.await_ else []
+        parts += [f"wake {_format_units(way.prove)} once, then let it sleep"] if way.prove else []
         what = f"activate generation {number or found.next_number}"
         otherwise = f"without {ends}" if ends else "systemd must load it"
         steps.append(DeployStep("serving", what, "; ".join(parts) or otherwise))
@@ -370,7 +372,7 @@ def plan_deploy(wanted: TargetState, found: ObservedServing) -> DeployPlan:
     steps = [step for stage in applicable_stages(wanted) for step in stage.pending(wanted, found)]
     way = find_activation(wanted, found)
     up = {name for name, process in found.processes.items() if process.running}
-    touched = {*way.stop, *way.restart} if way else set()
+    touched = {*way.stop, *way.restart, *way.prove} if way else set()
     # a client of a port is interrupted while its service is started again
     touched |= {unit_state.leads_to for unit_state in wanted.generation.unit_states if unit_state.unit in touched}
     made = DeployPlan(tuple(steps), (), wanted.rig.bundle_folder)

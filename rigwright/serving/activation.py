@@ -17,7 +17,7 @@ from rigwright.supply.root_programs import INSTALLERS
 
 # Of the units of instances.
 PREFIX = "rigwright-"
-GATEWAY_SERVICE = re.compile(r"rigwright_(gateway|router|keepalived|health)\.service")
+GATEWAY_SERVICE = re.compile(r"rigwright_(gateway|router|keepalived|health|residency)\.service")
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class Activation:
     """Of instances that are not declared and do not run: systemd's state of each goes with its unit file."""
     carriers: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False)
     """Socket unit -> its service, and its TCP port, 0 for none; of all that are to listen."""
+    prove: tuple[str, ...] = ()
+    """Units on demand that are woken once, one after another, and sleep again."""
 
     @property
     def awaited_units(self) -> tuple[str, ...]:
@@ -61,7 +63,7 @@ class Activation:
     @property
     def new_units(self) -> tuple[str, ...]:
         """Units that an earlier generation may not have: they go where they do not become ready."""
-        return (*self.listen, *self.awaited_units)
+        return (*self.listen, *self.awaited_units, *self.prove)
 
     @property
     def changed_services(self) -> tuple[str, ...]:
@@ -77,7 +79,7 @@ class Activation:
     def slices(self) -> tuple[str, ...]:
         """Those of instances that go: systemd keeps an empty one until it is stopped."""
         leaving = (*self.stop, *self.idle)
-        gone = [unit for unit in leaving if unit not in self.restart and unit.startswith(PREFIX)]
+        gone = [unit for unit in leaving if unit not in (*self.restart, *self.prove) and unit.startswith(PREFIX)]
         return tuple(map(slice_of, gone))
 
     @property
@@ -97,12 +99,13 @@ class Activation:
         return tuple(dict.fromkeys([*self.stop, *(unit_state.unit for unit_state in self.free)]))
 
     def service_changes(self, processes: Mapping[str, ObservedUnit]) -> dict[str, str]:
-        """Instance, or service of the gateway -> `started`, `restarted`, `reloaded` or `stopped`.
+        """Instance, or service of the gateway -> `started`, `restarted`, `reloaded`, `proven` or `stopped`.
 
         Args:
             processes: Unit -> its state before the activation.
         """
         changes = dict.fromkeys(self.stop, "stopped") | dict.fromkeys(self.reload, "reloaded")
+        changes |= dict.fromkeys(self.prove, "proven")
         for unit in self.restart:
             process = processes.get(unit)
             changes[unit] = "restarted" if process and process.running else "started"
@@ -144,12 +147,15 @@ def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -
     deaf = {
         name for name, unit_state in unit_states.items() if any(one.unit not in right for one in unit_state.holders)
     }
+    on_demand = _find_proven_on_demand(found)
     stale = [
         name
         for name, unit_state in unit_states.items()
-        if name in deaf or not _is_right(found.processes.get(name), unit_state)
+        if name in deaf or not (_is_right(found.processes.get(name), unit_state) or on_demand.get(name) == unit_state)
     ]
-    loading = [name for name in unit_states if name not in stale and found.processes[name].is_loading]
+    prove = tuple(name for name in stale if unit_states[name].on_demand)
+    kept_up = [name for name in unit_states if name not in stale and not unit_states[name].on_demand]
+    loading = [name for name in kept_up if found.processes[name].is_loading]
     # a port's service leaves only with its socket: else any client that connects starts it again
     staying = {name for name, unit_state in unit_states.items() if unit_state.holders and name not in deaf}
     in_the_way = sorted(
@@ -160,7 +166,7 @@ def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -
     )
     listen = tuple(sorted(carriers.keys() - right))
     release = tuple(sorted(found.sockets.keys() - right))
-    fresh = [name for name in unit_states if name not in stale and name not in loading]
+    fresh = [name for name in kept_up if name not in loading]
     reload = tuple(name for name in fresh if not found.processes[name].is_configured(unit_states[name]))
     links = {name: f"{config}/current/units/{name}" for name in goal.unit_files}
     settled = (
@@ -176,20 +182,37 @@ def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -
         name for name in leaving if name not in staying and name in found.processes and found.processes[name].running
     ]
     free = tuple(found.held_state(name) or UnitState(name, "", 0, frozenset()) for name in running)
-    stop = (*strays, *in_the_way)
+    # one on demand may have been woken since the host was looked at
+    stop = tuple(dict.fromkeys([*strays, *in_the_way, *prove]))
+    restart = tuple(name for name in stale if name not in prove)
     idle = tuple(
         sorted(name for name in found.links if _is_instance_unit(name) and name not in {*unit_states, *strays})
     )
-    return Activation(stop, tuple(stale), tuple(loading), free, release, listen, reload, idle, carriers)
+    return Activation(stop, restart, tuple(loading), free, release, listen, reload, idle, carriers, prove)
 
 
 def is_only_loading(way: Activation | None) -> bool:
     """Whether all that is left is to wait."""
-    return way is not None and not (way.stop or way.restart or way.release or way.reload) and bool(way.await_)
+    return (
+        way is not None and not (way.stop or way.restart or way.release or way.reload or way.prove) and bool(way.await_)
+    )
 
 
 def _is_instance_unit(name: str) -> bool:
     return name.startswith(PREFIX) and name.endswith(".service")
+
+
+def _find_proven_on_demand(found: ObservedServing) -> dict[str, UnitState]:
+    """Unit on demand -> its state in the current generation, where that is proven and nothing else runs: asleep, on its
+    way to sleep or loading, it is the residency service's.
+    """
+    current = (kept for kept in found.generations if kept.number == found.current and kept.proven and kept.is_intact)
+    states = (one for kept in current for one in kept.unit_states if one.on_demand)
+    return {one.unit: one for one in states if not _is_running_otherwise(found.processes.get(one.unit), one)}
+
+
+def _is_running_otherwise(process: ObservedUnit | None, unit_state: UnitState) -> bool:
+    return process is not None and process.running and not process.is_running_from(unit_state)
 
 
 def _is_up(process: ObservedUnit) -> bool:

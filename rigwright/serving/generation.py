@@ -29,6 +29,7 @@ from rigwright.model.instance import SOCKET_FOLDER, WARM, Instance, loaded_weigh
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.render import render
+from rigwright.serving.instance_units import ACTIVATING as ACTIVATING
 from rigwright.serving.instance_units import (
     LOOPBACK,
     OWNED_HEADER,
@@ -63,6 +64,7 @@ class _ManifestInstance(BaseModel):
     user: str = ""
     variant: str = ""
     units: dict[str, str] = Field(default_factory=dict)
+    on_demand: bool = False
 
 
 class _ManifestListener(BaseModel):
@@ -74,13 +76,15 @@ class _ManifestListener(BaseModel):
 
 class _GatewayUnit(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
-    unit: str = Field(pattern=rf"^(rigwright_(gateway|router|keepalived|health)\.service|{RESERVATION_UNIT.pattern})$")
+    unit: str = Field(
+        pattern=rf"^(rigwright_(gateway|router|keepalived|health|residency)\.service|{RESERVATION_UNIT.pattern})$"
+    )
     user: str
     started_from: str = Field(pattern=r"^[0-9a-f]{64}$")
     rereads: bool = False
     configured_from: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     sockets: dict[
-        Annotated[str, Field(pattern=r"^rigwright_(gateway-[0-9]{1,5}|router)\.socket$")],
+        Annotated[str, Field(pattern=r"^rigwright_(gateway-[0-9]{1,5}|router|residency)\.socket$")],
         tuple[Annotated[str, Field(pattern=r"^(unix|[0-9a-f.:\[\]]{3,45}:[0-9]{1,5})$")], ...],
     ]
 
@@ -140,6 +144,7 @@ def render_manifest(
                 "user": one.user,
                 "socket": i.socket,
                 "weights": [roots.weight_path(artefact) for artefact in i.weights],
+                **({"on_demand": True} if i.is_on_demand else {}),
             }
             for i, one in zip(instances, units, strict=True)
         },
@@ -219,7 +224,9 @@ def _instance_states(name: str, made: _ManifestInstance, started_from: Mapping[s
         if not UNIT.fullmatch(unit) or not DIGEST.fullmatch(digest):
             raise ValueError(f"a manifest with the unit {unit!r}")
     port = 0 if made.socket else made.port
-    return [UnitState(unit, digest, port, frozenset(made.cards)) for unit, digest in units.items()]
+    return [
+        UnitState(unit, digest, port, frozenset(made.cards), on_demand=made.on_demand) for unit, digest in units.items()
+    ]
 
 
 def _listener_state(made: _ManifestListener) -> UnitState:
@@ -297,6 +304,11 @@ def build_generation(
         build_listener(rig.roots, rig.accounts, rig.gateway, instance, OWNED_HEADER) for instance in rig.instances
     )
     gateway = render_gateway(rig.roots, rig.accounts, rig.instances, rig.gateway, rig.monitoring, OWNED_HEADER)
+    if any(one.on_demand for one in units):
+        # here, for most hosts have none
+        from rigwright.serving.residency import render_residency
+
+        gateway = gateway.joined(render_residency(rig, units))
     scripts = {
         "ready": render(
             "serving/ready.j2",
@@ -346,7 +358,7 @@ def build_generation(
     }
     mark = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
     ports = [name for one in listeners for name in (one.socket_unit, one.unit)]
-    wants = [SETTLE, *ports, *gateway.wanted_units, *(one.name for one in units)]
+    wants = [SETTLE, *ports, *gateway.wanted_units, *(one.name for one in units if not one.on_demand)]
     target = render("serving/rigwright.target.j2", owned=OWNED_HEADER, mark=mark, wants=wants)
     links = {f"engines/{name}": path for name, path in engines.items()} | {"tools": tools.folder}
     return Generation({**files, "units/rigwright.target": target}, links, units, listeners, gateway.unit_states, mark)

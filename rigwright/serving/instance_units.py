@@ -23,6 +23,10 @@ DIGEST_VARIABLE = "RW_DIGEST"
 # Below the configuration's folder: the one with a file for each instance that was stopped by hand. Its unit does not
 # start while that is there; a deploy takes it away.
 STOPPED = "stopped"
+# There while a generation is being activated: the numbers of the old and the new one.
+ACTIVATING = "activating"
+# The unit that an activation runs as.
+JOB = "rw-job-activate"
 # First line of every unit file we write; a file without it is not ours to remove.
 OWNED_HEADER = "# Written by rigwright; changes here are undone by the next deploy."
 # Starts, the one that is not made among them, that must fit into StartLimitIntervalSec=, and what each takes beside
@@ -73,6 +77,8 @@ class InstanceUnit:
     """The folder of what it compiles; none without."""
     marks: tuple[str, ...] = ()
     """Patterns of the lines of its log that are kept of a start."""
+    on_demand: bool = False
+    """Whether the residency service starts and stops it."""
     privately: tuple[str, ...] = ()
     """The beginning of the command line of a process that has all of its variables."""
 
@@ -80,7 +86,7 @@ class InstanceUnit:
     def unit_state(self) -> UnitState:
         """The target state and holdings of its process."""
         started_from = hashlib.sha256((self.text + self.environment).encode()).hexdigest()
-        return UnitState(self.name, started_from, 0, self.cards)
+        return UnitState(self.name, started_from, 0, self.cards, on_demand=self.on_demand)
 
 
 def instance_variables(instance: Instance, service: ServiceSpec) -> dict[str, str]:
@@ -159,6 +165,7 @@ def build_unit(rig: Rig, instance: Instance, installation: Installation, node: i
         programs=made.programs,
         cache=made.cache,
         marks=kind_of(instance).startup_patterns,
+        on_demand=instance.is_on_demand,
         privately=privately,
     )
 

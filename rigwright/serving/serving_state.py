@@ -12,6 +12,8 @@ from rigwright.gateway.secrets_distribution import (
     GATEWAY_UNIT,
     HEALTH_UNIT,
     KEEPALIVED_UNIT,
+    RESIDENCY_SOCKET,
+    RESIDENCY_UNIT,
     ROUTER_SOCKET,
     ROUTER_UNIT,
 )
@@ -36,13 +38,14 @@ from rigwright.model.installation import MARKER
 from rigwright.model.instance import CACHES, WARM
 from rigwright.render import render
 from rigwright.serving.generation import ACTIVATING, META, PROVEN, SETTLE, Generation, ManifestFacts, parse_manifest
+from rigwright.serving.instance_units import JOB as JOB
 from rigwright.serving.instance_units import OWNED_HEADER, PREFIX
 from rigwright.supply.root_programs import INSTALLERS
 
 # Names that Rigwright gives; everything else of such a kind belongs to others.
 own_unit = matching(r"rigwright[-._][A-Za-z0-9:_.\\@-]{0,240}", "the name of a unit file of ours")
 service = matching(
-    rf"(rigwright-[a-z0-9][a-z0-9-]{{0,47}}|{PREFIX}[0-9]{{1,5}}|rigwright_(gateway|router|keepalived|health))\.service|{address_reservations.RESERVATION_UNIT.pattern}",
+    rf"(rigwright-[a-z0-9][a-z0-9-]{{0,47}}|{PREFIX}[0-9]{{1,5}}|rigwright_(gateway|router|keepalived|health|residency))\.service|{address_reservations.RESERVATION_UNIT.pattern}",
     "a service of ours",
 )
 # The output of the state script (templates/generation/state.sh.j2).
@@ -74,7 +77,7 @@ SCHEMA: script_output.Schema = {
     "said_first": (tolerant(service), free_text),
     # an active socket unit, and the addresses where systemd listens on its port
     "holding": (
-        matching(r"rigwright_((listener|gateway)-[0-9]{1,5}|router)[.]socket", "a socket of ours"),
+        matching(r"rigwright_((listener|gateway)-[0-9]{1,5}|router|residency)[.]socket", "a socket of ours"),
         free_text,
     ),
     "folder": (path,),
@@ -238,8 +241,8 @@ def render_state_query(config: str, software: str, starts: str, builds: str, led
         marker=MARKER,
         gateway=GATEWAY_UNIT,
         router=ROUTER_UNIT,
-        pair=[HEALTH_UNIT, KEEPALIVED_UNIT],
-        router_socket=ROUTER_SOCKET,
+        pair=[HEALTH_UNIT, KEEPALIVED_UNIT, RESIDENCY_UNIT],
+        unix_sockets=[ROUTER_SOCKET, RESIDENCY_SOCKET],
         reserved=address_reservations.PREFIX,
         caches=CACHES,
         warm=WARM,

@@ -49,8 +49,8 @@ class RootPrograms:
 DISTRIBUTION = {
     "apt": "apt-cache apt-get apt-mark",
     "cmake": "cmake",
-    "coreutils": "base64 basename cat chgrp chmod chown cp cut date df dirname du env head id ln ls mkdir mktemp mv "
-    "nproc od readlink rm rmdir sha256sum sleep sort stat sync tail tee timeout touch tr uname wc",
+    "coreutils": "base64 basename cat chgrp chmod chown cp cut date df dirname du env head id install ln ls mkdir "
+    "mktemp mv nproc od readlink rm rmdir sha256sum sleep sort stat sync tail tee timeout touch tr uname wc",
     "curl": "curl",
     "dash": "sh",
     "diffutils": "cmp",
@@ -96,6 +96,7 @@ PROGRAMS: tuple[RootPrograms, ...] = (
             "rigwright_self_check",
             "rigwright_rotation",
             "rigwright_pull",
+            "rigwright_residency",
             "the survey of checks",
         ),
         "rigwright",

@@ -225,6 +225,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "activate and listen": lambda: activation_script(
         Activation((), (PORT,), (), (), (OLD_HOLDER,), (HOLDER,), (GATEWAY_UNIT,), (CHAT,), {HOLDER: (PORT, 8020)})
     ),
+    "activate and prove": lambda: activation_script(Activation((CODE,), (CHAT,), (), prove=(CODE,))),
     "activate nothing": lambda: activation_script(Activation()),
     "activate beside": lambda: activation_script(
         Activation((), (CHAT,), (), (UnitState(CHAT, "0" * 64, 8020, frozenset({0, 1})),)),
@@ -275,6 +276,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         )
         for verb in start_stop_by_hand.DOING
     },
+    "restart on demand by hand": lambda: start_stop_by_hand.render_lifecycle_script(
+        (box_rig := sample_rig(sample_instance(start="on-demand"))).roots, box_rig.instances, "restart", ["chat"], "{}"
+    ),
     "restart and recompile by hand": lambda: start_stop_by_hand.render_lifecycle_script(
         (box_rig := sample_rig(sample_instance())).roots, box_rig.instances, "restart", ["chat"], "{}", recompile=True
     ),

@@ -144,6 +144,17 @@ def test_a_plan_and_the_status_name_the_other_boxes(box: OperatorFolder) -> None
             '"fleet": {"address": "192.0.2.8"} with its address to two',
         ),
         (
+            {
+                "one": front_entry(),
+                "two": lender_entry()
+                | {
+                    "instances": chat_instances(start="on-demand"),
+                    "gateway": {"listeners": {"lan": {"address": "192.0.2.8", "port": 8443}}},
+                },
+            },
+            "one.gateway.models.m.instances: two/chat starts on demand, and only the gateway of its own box wakes it",
+        ),
+        (
             {"one": front_entry("one/chat"), "two": lender_entry()},
             'one.gateway.models.m.instances: one/chat is an instance of this box itself: name it "chat"',
         ),

@@ -38,6 +38,8 @@ ELSEWHERE = {
     "cli/lock_resolver/image_registry.py": "tests/unit/test_lock_hostile_answers.py: whatever a server answers",
     "roles/gateway/host/rotation/card_faults.py": "tests/unit/test_rotation.py: the journal in any pieces",
     "roles/gateway/host/rotation/run.py": "tests/unit/test_rotation.py: an engine's answer, and files of root's",
+    "roles/residency/host/observation.py": "tests/unit/test_residency_observation.py: output of any form",
+    "roles/residency/host/service.py": "tests/unit/test_residency_service.py: lines of any form, and a ledger cut off",
     "roles/gateway/host/router/answers.py": "tests/unit/test_gateway_router_lifecycle.py: a file of root's",
     "roles/step_durations.py": "tests/unit/test_progress.py: a record of any text",
     "rigwright/model/containers/entry.py": "the operator's inventory",

@@ -294,6 +294,19 @@ def stop_times(folder: str, asks: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
+PHASES = ("asleep", "starting", "awake", "leaving", "stopping")
+
+
+def read_phases(path: str) -> dict[str, str]:
+    """Instance on demand -> its phase in the ledger of the residency service; empty without one."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        for name, row in json.loads(common.read(path, LARGEST) or "{}")["instances"].items():
+            if row["phase"] in PHASES and len(found) < MANY:
+                found[str(name)[:64]] = row["phase"]
+    return found
+
+
 def read_generation(config: str, asked: dict[str, Any]) -> dict[str, object]:
     """The number of the current generation, and its digest when it was written and now."""
     try:
@@ -362,7 +375,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             asked where no other can be;
             `config`, the configuration's folder; in it `stopped`, the folder of instances stopped by hand; in a
             generation `sealed`, the file with its digest, and `unsealed`, the files that are not part of it; `records`,
-            the folder of what processes were started from; `jobs`, whether long work is listed.
+            the folder of what processes were started from; `residency`, the ledger of instances on demand; `jobs`,
+            whether long work is listed.
     """
     there = units(asked["units"])
     # before there are threads, of which a process that is split off has the locks and not the threads
@@ -394,5 +408,6 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             "holder": holder(asked["lock"]),
             "reboot": os.path.exists(f"{ROOT}/run/reboot-required"),
             "stopped": stop_times(f"{ROOT}{asked['config']}/{asked['stopped']}", asked["asks"]),
+            "phases": read_phases(f"{ROOT}{asked['residency']}") if asked["residency"] else {},
             "generation": read_generation(f"{ROOT}{asked['config']}", asked) if asked["config"] else None,
         }

@@ -89,6 +89,8 @@ def judge_services(host: Host) -> None:
         if host.lstat(f"{host.declared['stopped']}/{name}"):
             continue
         for unit, digest in one["units"].items():
+            if one.get("on_demand") and host.active(unit) == "inactive":
+                continue  # asleep
             judge_instance(host, name, unit, digest)
     for one in host.manifest.get("gateway", []):
         if host.active(one["unit"]) not in RUNNING:

@@ -1,0 +1,35 @@
+"""Checks of instances on demand that are asleep: those of a process are skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+from checks.host_checks import HostCheck
+from checks.survey.answers import SurveyAnswers
+from checks.survey.health import HEALTH
+from rigwright.model.instance import Instance
+
+HOLD_ASLEEP = frozenset({"S01", "S03", "S04", "S07", "S09", "S11", "S26"})
+"""Checks of one instance that hold while it is asleep."""
+
+
+def is_asleep_for(identifier: str, part: object, survey: SurveyAnswers | None) -> bool:
+    """Whether a check is about the process of an instance that is asleep.
+
+    Args:
+        identifier: The check.
+        part: The part of the host that it is about.
+        survey: The host.
+    """
+    if not isinstance(part, Instance) or not part.is_on_demand or survey is None or identifier in HOLD_ASLEEP:
+        return False
+    look = survey.read(HEALTH)
+    unit = look.units.get(part.unit)
+    return bool(unit and unit.active == "inactive" and part.name not in look.stopped)
+
+
+def skip_asleep(check: HostCheck, survey: SurveyAnswers | None) -> None:
+    """Skip a check of the process of an instance that is asleep."""
+    identifier = check.function.mark["identifier"]
+    if any(is_asleep_for(identifier, check.params.get(name), survey) for name in ("instance", "offered")):
+        pytest.skip("it is asleep: the next request loads it")

@@ -1,0 +1,255 @@
+"""Observes the box: units, cards, host memory, and requests under way in the gateway."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from .state import HOST, MemoryDevice, UnitObserved
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SMI = "/usr/bin/nvidia-smi"
+MIB = 1 << 20
+SYSTEMCTL_S, SMI_S, ADMIN_S = 20.0, 20.0, 5.0
+FILE_BYTES, ANSWER_BYTES = 4 << 20, 1 << 20
+SHOWN = ("Id", "ActiveState", "SubState", "Result", "Job", "ControlGroup", "ExecMainStatus")
+CARD_ROW = re.compile(r"(\d{1,3}), (GPU-[0-9a-fA-F-]{4,64}|[0-9A-Za-z-]{4,80}), (\d{1,9}), (\d{1,9})")
+APP_ROW = re.compile(r"(\d{1,9}), (GPU-[0-9a-fA-F-]{4,64}|[0-9A-Za-z-]{4,80}), (\d{1,9})")
+MEMINFO_ROW = re.compile(r"(MemTotal|MemAvailable): +(\d{1,15}) kB")
+RESULTS = {
+    "timeout": "it did not answer within the time that its start has",
+    "oom-kill": "the kernel ended it, for memory was exhausted",
+    "protocol": "it did not start as its unit declares",
+    "start-limit-hit": "it failed too often in a short time",
+}
+
+
+def read(path: str) -> str:
+    """A file; empty for none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(FILE_BYTES)
+    except OSError:
+        return ""
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """An object of a file; empty for none, and for one that is cut off."""
+    try:
+        found = json.loads(read(path))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def parse_units(text: str) -> dict[str, dict[str, str]]:
+    """The blocks of `systemctl show`: unit -> property -> value."""
+    found: dict[str, dict[str, str]] = {}
+    for block in text.split("\n\n"):
+        row = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if "Id" in row:
+            found[row["Id"]] = row
+    return found
+
+
+def unit_state(row: Mapping[str, str]) -> UnitObserved:
+    """The state of a unit by its properties."""
+    active, sub, result = row.get("ActiveState", ""), row.get("SubState", ""), row.get("Result", "success")
+    queued = row.get("Job", "0") not in ("", "0")
+    reason = RESULTS.get(result, f"its engine ended with status {row.get('ExecMainStatus', '')}".rstrip())
+    if sub.startswith("auto-restart"):
+        state = "restarting"
+    elif active in ("active", "reloading"):
+        state = "deactivating" if queued and active == "active" else "active"
+    elif active == "inactive":
+        state = "activating" if queued else "inactive"
+    elif active == "failed":
+        state = "activating" if queued else "failed"
+    else:
+        state = active if active in ("activating", "deactivating") else "inactive"
+    return UnitObserved(state, result, reason)
+
+
+def show_units(units: Mapping[str, str]) -> tuple[dict[str, UnitObserved], dict[str, str]]:
+    """Instance -> its unit's state, and the folder of its control group.
+
+    Args:
+        units: Instance -> unit.
+    """
+    words = ["systemctl", "show", f"--property={','.join(SHOWN)}", *units.values()]
+    done = subprocess.run(words, capture_output=True, timeout=SYSTEMCTL_S, check=True)
+    rows = parse_units(done.stdout.decode(errors="replace"))
+    states = {name: unit_state(rows[unit]) for name, unit in units.items() if unit in rows}
+    groups = {name: rows[unit].get("ControlGroup", "") for name, unit in units.items() if unit in rows}
+    return states, groups
+
+
+def parse_cards(cards: str, apps: str, owners: Mapping[int, str]) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
+    """Cards by index as nvidia-smi lists them, and index -> UUID.
+
+    Args:
+        cards: Rows of index, UUID, MiB in use and MiB free.
+        apps: Rows of process, UUID and MiB.
+        owners: Process -> the instance that it belongs to.
+    """
+    ours: dict[str, dict[str, int]] = {}
+    for line in apps.splitlines():
+        if (row := APP_ROW.fullmatch(line.strip())) and (owner := owners.get(int(row[1]))):
+            of_card = ours.setdefault(row[2], {})
+            of_card[owner] = of_card.get(owner, 0) + int(row[3]) * MIB
+    found, uuids = {}, {}
+    for line in cards.splitlines():
+        if row := CARD_ROW.fullmatch(line.strip()):
+            used, free = int(row[3]) * MIB, int(row[4]) * MIB
+            found[row[1]] = MemoryDevice(used + free, used, ours.get(row[2], {}))
+            uuids[row[1]] = row[2]
+    return found, uuids
+
+
+def query_cards(owners: Mapping[int, str]) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
+    """The cards; nothing where nvidia-smi does not answer, so that none is taken for free."""
+    if not os.access(SMI, os.X_OK):
+        return {}, {}
+    texts = []
+    for query in ("--query-gpu=index,uuid,memory.used,memory.free", "--query-compute-apps=pid,gpu_uuid,used_memory"):
+        words = [SMI, query, "--format=csv,noheader,nounits"]
+        try:
+            done = subprocess.run(words, capture_output=True, timeout=SMI_S, check=False)
+        except (OSError, subprocess.SubprocessError):
+            return {}, {}
+        if done.returncode:
+            return {}, {}
+        texts.append(done.stdout.decode(errors="replace"))
+    return parse_cards(texts[0], texts[1], owners)
+
+
+def list_processes(groups: Mapping[str, str], root: str = "/sys/fs/cgroup") -> dict[int, str]:
+    """Process -> instance, of all processes in control groups of instances and below those."""
+    found: dict[int, str] = {}
+    for name, group in groups.items():
+        if not group.startswith("/"):
+            continue
+        for folder, _, files in os.walk(root + group):
+            if "cgroup.procs" in files:
+                found |= {int(line): name for line in read(f"{folder}/cgroup.procs").split() if line.isdigit()}
+    return found
+
+
+def own_memory(group: str, root: str = "/sys/fs/cgroup") -> int:
+    """Bytes of a control group that the kernel cannot take back: without files that it can read again."""
+    rows = dict(line.split(" ", 1) for line in read(f"{root}{group}/memory.stat").splitlines() if " " in line)
+    return sum(int(rows[key]) for key in ("anon", "shmem", "kernel") if rows.get(key, "").isdigit())
+
+
+def parse_memory(declared: str, total: int) -> int:
+    """An amount of memory such as 48G, or a share of the total such as 80%, in bytes."""
+    if declared.endswith("%"):
+        return total * int(declared[:-1]) // 100
+    return int(declared[:-1]) << {"M": 20, "G": 30, "T": 40}[declared[-1]]
+
+
+def read_host(groups: Mapping[str, str], declared: str, meminfo: str = "/proc/meminfo") -> MemoryDevice | None:
+    """The memory of the host, at most the declared budget; None if the kernel does not tell.
+
+    Other processes count as far as they leave less than the budget.
+    """
+    rows = {row[1]: int(row[2]) << 10 for row in map(MEMINFO_ROW.match, read(meminfo).splitlines()) if row}
+    if len(rows) < 2:
+        return None
+    ours = {name: own_memory(group) for name, group in groups.items() if group.startswith("/")}
+    total, used = rows["MemTotal"], rows["MemTotal"] - rows["MemAvailable"]
+    budget = parse_memory(declared, total)
+    if budget < total:
+        # memory outside the budget is the other processes' first
+        foreign = max(0, used - sum(ours.values()) - (total - budget))
+        total, used = budget, foreign + sum(ours.values())
+    return MemoryDevice(total, used, ours)
+
+
+def find_devices(
+    groups: Mapping[str, str], names: Iterable[str], budget: str
+) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
+    """The devices of these names, and index -> UUID of cards.
+
+    Args:
+        groups: Instance -> its control group.
+        names: Those that some instance needs.
+        budget: Host memory for instances on demand, such as 48G or 80%.
+    """
+    wanted = set(names)
+    devices: dict[str, MemoryDevice] = {}
+    uuids: dict[str, str] = {}
+    if wanted - {HOST}:
+        devices, uuids = query_cards(list_processes(groups))
+    if HOST in wanted and (host := read_host(groups, budget)):
+        devices[HOST] = host
+    return {name: one for name, one in devices.items() if name in wanted}, uuids
+
+
+class GatewayCounters:
+    """The gateway's counters, by its admin socket."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.progress: dict[str, object] = {}
+
+    def ask(self, method: str, path: str) -> bytes | None:
+        """One request; None if the gateway does not answer."""
+        link = http.client.HTTPConnection("localhost", timeout=ADMIN_S)
+        link.sock = socket.socket(socket.AF_UNIX)
+        try:
+            link.sock.settimeout(ADMIN_S)
+            link.sock.connect(self.path)
+            link.request(method, path, headers={"Connection": "close"})
+            answer = link.getresponse()
+            return answer.read(ANSWER_BYTES) if answer.status == 200 else None
+        except (OSError, ValueError, http.client.HTTPException):
+            return None
+        finally:
+            link.close()
+
+    def look(self, leaving: Iterable[str], names: Iterable[str]) -> tuple[dict[str, int | None], frozenset[str]]:
+        """Instance -> requests under way, and those that had some since the last look.
+
+        Args:
+            leaving: Instances that leave: the question tells the gateway so again.
+            names: All instances.
+        """
+        found: dict[str, int | None] = dict.fromkeys(names)
+        used: set[str] = set()
+        rows: Mapping[str, Any] = {}
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            rows = json.loads(self.ask("GET", "/state") or b"{}")["instances"]
+        for name in found:
+            row = rows.get(name)
+            if not isinstance(row, dict) or not isinstance(row.get("under_way"), int):
+                continue
+            found[name] = row["under_way"]
+            if row["under_way"] or self.progress.get(name, row.get("progress")) != row.get("progress"):
+                used.add(name)
+            self.progress[name] = row.get("progress")
+        for name in leaving:
+            with suppress(ValueError):
+                left = int(self.ask("POST", f"/leave/{name}") or b"")
+                found[name] = max(left, found.get(name) or 0)
+        return found, frozenset(used)
+
+
+def boot_id() -> str:
+    """That of the running kernel."""
+    return read("/proc/sys/kernel/random/boot_id").strip()
+
+
+def monotonic() -> float:
+    """The clock of the ledger; one for all processes of a boot."""
+    return time.monotonic()

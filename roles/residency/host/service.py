@@ -1,0 +1,368 @@
+"""The residency service: `python3 FOLDER CONFIG` serves the wake socket, `... CONFIG prove|start NAME` asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+from . import observation
+from .ledger import decide, estimate
+from .state import (
+    ASLEEP,
+    AWAKE,
+    HOST,
+    LEAVING,
+    STARTING,
+    STOPPING,
+    Action,
+    InstanceSpec,
+    LedgerState,
+    MemoryDevice,
+    Observation,
+    Waiter,
+    parse_entries,
+    refusal,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+WAKE = re.compile(rb"wake ([a-z0-9][a-z0-9-]{0,47}) ([a-zA-Z0-9_.-]{1,64}) ([a-zA-Z0-9_.-]{1,80}) ([01])\r?\n")
+PROVE = re.compile(rb"(prove|start) ([a-z0-9][a-z0-9-]{0,47})\n")
+LINE_BYTES, LINE_S = 512, 5.0
+MOST_WAITERS = 512  # of one instance
+LINES_S, INFORM_S = 5.0, 0.2  # between two lines to a client that waits, and between looks for it
+QUICK_S, SLOW_S = 0.1, 1.0  # between two observations, while something is under way, and otherwise
+CARDS_S = 0.5  # between two questions to nvidia-smi
+MARGIN_PARTS, CARD_MARGIN, HOST_MARGIN = 50, 256 << 20, 32 << 20  # of a measured need: 2 %, and at least that
+METRICS = (
+    ("rigwright_residency_awake", "gauge", lambda entry: int(entry.phase in (AWAKE, LEAVING))),
+    ("rigwright_residency_failed_starts", "gauge", lambda entry: entry.failures),
+    ("rigwright_residency_load_seconds", "gauge", lambda entry: round(entry.load_seconds, 1)),
+)
+
+
+def notify_operator(text: str) -> None:
+    """Write a line to the journal, at the level of a notice."""
+    print(f"<5>{ascii(text)[1:-1]}", flush=True)
+
+
+def notify_systemd(text: str) -> None:
+    """Tell systemd of a state (sd_notify(3))."""
+    if path := os.environ.get("NOTIFY_SOCKET"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link, suppress(OSError):
+            link.connect("\0" + path[1:] if path[0] == "@" else path)
+            link.send(text.encode())
+        # programs that it starts have nothing to tell
+        del os.environ["NOTIFY_SOCKET"]
+
+
+def write_durably(path: str, text: str, mode: int = 0o644) -> None:
+    """Write a file beside its place, have the disk keep it, and rename it."""
+    folder, _, name = path.rpartition("/")
+    opened = os.open(f"{folder}/.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(opened, "w", encoding="utf-8") as file:
+        file.write(text)
+        os.fchmod(opened, mode)
+        file.flush()
+        os.fsync(opened)
+    os.replace(f"{folder}/.{name}", path)
+    parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+class Residency:
+    """The service."""
+
+    def __init__(self, config: str) -> None:
+        declared = observation.read_json(config)
+        self.declared = declared
+        self.instances: dict[str, Any] = declared["instances"]
+        self.units = {name: str(one["unit"]) for name, one in self.instances.items()}
+        self.ledger = f"{declared['folder']}/ledger.json"
+        self.gateway = observation.GatewayCounters(declared["admin"])
+        self.state = LedgerState()
+        self.links: dict[str, asyncio.StreamWriter] = {}
+        """Waiting client -> its connection."""
+        self.lines: dict[str, float] = {}
+        """Waiting client -> when it had its last line."""
+        self.poke = asyncio.Event()
+        self.number = 0
+        self.devices: dict[str, MemoryDevice] = {}
+        self.uuids: dict[str, str] = {}
+        self.devices_at = -CARDS_S
+        self.seen = Observation(0.0)
+        self.written = ""
+        self.boot = observation.boot_id()
+        self.known: dict[str, InstanceSpec] = self.specs()
+
+    def load(self) -> None:
+        """Go on with the ledger of an earlier process; observations correct it."""
+        kept = observation.read_json(self.ledger)
+        with suppress(TypeError, ValueError, AttributeError):
+            same = bool(self.boot) and kept.get("boot") == self.boot
+            self.state.entries = parse_entries(kept.get("instances", {}), same_boot=same)
+
+    def save(self) -> None:
+        """Write the ledger down where it changed."""
+        value = {"schema": 1, "boot": self.boot, "instances": self.state.to_json()}
+        text = json.dumps(value, sort_keys=True) + "\n"
+        # the time of the last request alone is not worth a write
+        compared = re.sub(r'"last_used": [0-9.e+-]+', "", text)
+        if compared != self.written:
+            write_durably(self.ledger, text)
+            self.written = compared
+            self.write_metrics()
+
+    def write_metrics(self) -> None:
+        """The state in Prometheus' text format."""
+        if not (path := self.declared.get("metrics")):
+            return
+        lines: list[str] = []
+        for name, kind, value in METRICS:
+            lines.append(f"# TYPE {name} {kind}")
+            rows = sorted(self.state.entries.items())
+            lines += [f'{name}{{instance="{instance}"}} {value(entry)}' for instance, entry in rows]
+        with suppress(OSError):  # a full disk
+            write_durably(path, "\n".join(lines) + "\n")
+
+    # -- needs of instances ------------------------------------------------------------------------------------------
+
+    def specs(self) -> dict[str, InstanceSpec]:
+        """The specifications, with needs as measured where a record of the same instance says so."""
+        return {name: self.spec_of(name, one) for name, one in self.instances.items()}
+
+    def spec_of(self, name: str, one: Mapping[str, Any]) -> InstanceSpec:
+        """One of them."""
+        record = observation.read_json(f"{self.declared['records']}/{name}.json")
+        is_same = bool(one["fingerprint"]) and record.get("fingerprint") == one["fingerprint"]
+        need, seconds = {}, 0.0
+        for device, floor in one["floor"].items():
+            measured = 0
+            if is_same:
+                with suppress(KeyError, TypeError, ValueError):
+                    of_host = device == HOST
+                    row = record["host"] if of_host else record["cards"][self.uuids.get(device, "")]
+                    measured = int(row["peak"])
+            least = HOST_MARGIN if device == HOST else CARD_MARGIN
+            need[device] = measured + max(least, measured // MARGIN_PARTS) if measured else int(floor)
+        if is_same:
+            with suppress(KeyError, TypeError, ValueError):
+                seconds = float(record["seconds"])
+        return InstanceSpec(
+            need, int(one["priority"]), float(one["idle"]), bool(one["keep_warm"]), float(one["residence"]), seconds
+        )
+
+    # -- observation --------------------------------------------------------------------------------------------------
+
+    def observe(self, specs: Mapping[str, InstanceSpec]) -> Observation:
+        """Look at the box; runs beside the loop that serves clients."""
+        entries = self.state.entries
+        job = str(self.declared["job"])
+        units, groups = observation.show_units({**self.units, job: job})
+        is_activating = units.pop(job).state in ("active", "activating", "deactivating") if job in units else False
+        leaving = [name for name, one in entries.items() if one.phase == LEAVING]
+        requests, used = self.gateway.look(leaving, self.units)
+        awaited = {one.instance for one in self.state.waiters}
+        wanted = {name for name in specs if name in awaited or specs[name].keep_warm}
+        asleep = [name for name in wanted if name not in entries or entries[name].phase == ASLEEP]
+        names = {device for name in asleep for device in specs[name].need}
+        now = observation.monotonic()
+        if names:
+            if now - self.devices_at >= CARDS_S or not names <= self.devices.keys():
+                self.devices, uuids = observation.find_devices(groups, names, str(self.declared["host_memory"]))
+                self.uuids = uuids or self.uuids
+                self.devices_at = observation.monotonic()
+        else:
+            self.devices = {}
+        by_hand = {name for name in self.units if os.path.exists(f"{self.declared['stopped']}/{name}")}
+        return Observation(
+            now=observation.monotonic(),
+            units=units,
+            devices=self.devices,
+            requests=requests,
+            used=used,
+            stopped_by_hand=frozenset(by_hand),
+            # a killed activation leaves a marker without its job
+            paused=is_activating and os.path.exists(self.declared["activating"]),
+        )
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Observe, decide, write down, carry out; for ever."""
+        while True:
+            self.poke.clear()
+            try:
+                changed = await self.step()
+            except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
+                # a systemd that is too busy
+                notify_operator(f"not looked: {error}")
+                changed = False
+                await asyncio.sleep(SLOW_S)
+            busy = self.links or any(one.phase in (STARTING, LEAVING, STOPPING) for one in self.state.entries.values())
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.poke.wait(), 0.0 if changed else QUICK_S if busy else SLOW_S)
+
+    async def step(self) -> bool:
+        """One round; whether it changed a phase."""
+        self.known = specs = self.specs()
+        self.seen = await asyncio.to_thread(self.observe, specs)
+        before = {name: one.phase for name, one in self.state.entries.items()}
+        # clients that came or went meanwhile count: nothing is awaited until the decision is in place
+        self.state, actions = decide(specs, self.state, self.seen, float(self.declared["drain"]))
+        after = {name: one.phase for name, one in self.state.entries.items()}
+        self.report(before)
+        self.save()
+        for one in actions:
+            await self.carry_out(one)
+        return before != after
+
+    async def inform(self) -> None:
+        """Tell clients that wait so, also while systemd or nvidia-smi takes its time; for ever."""
+        while True:
+            now = observation.monotonic()
+            for waiter in self.state.waiters:
+                if now - self.lines.get(waiter.id, -LINES_S) >= LINES_S:
+                    self.lines[waiter.id] = now
+                    self.tell(waiter.id, estimate(self.known, self.state, waiter, now))
+            await asyncio.sleep(INFORM_S)
+
+    def report(self, before: Mapping[str, str]) -> None:
+        """Write changes of phases to the journal."""
+        for name, one in self.state.entries.items():
+            if before.get(name, ASLEEP) != one.phase and one.phase in (STARTING, AWAKE, STOPPING, ASLEEP):
+                failed = f": {one.reason}" if one.reason and one.phase in (STOPPING, ASLEEP) else ""
+                notify_operator(f"{name} is {one.phase}{failed}")
+
+    async def carry_out(self, one: Action) -> None:
+        """Carry out an action; the next observation shows one that failed."""
+        if one.kind == "answer":
+            self.tell(one.target, one.text)
+            if writer := self.links.pop(one.target, None):
+                writer.close()
+            self.lines.pop(one.target, None)
+        elif one.kind in ("start", "stop"):
+            await asyncio.to_thread(self.order, one.kind, self.units[one.target])
+        else:
+            await asyncio.to_thread(self.gateway.ask, "POST", f"/{one.kind}/{one.target}")
+
+    @staticmethod
+    def order(verb: str, unit: str) -> None:
+        """Give systemd an order; later observations show its effect."""
+        with suppress(OSError, subprocess.SubprocessError):
+            if verb == "start":
+                words = ["systemctl", "reset-failed", unit]
+                subprocess.run(words, capture_output=True, timeout=observation.SYSTEMCTL_S, check=False)
+            words = ["systemctl", verb, "--no-block", unit]
+            subprocess.run(words, capture_output=True, timeout=observation.SYSTEMCTL_S, check=False)
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    def tell(self, client: str, line: str) -> None:
+        """Send a line to a client that may have gone."""
+        if writer := self.links.get(client):
+            with suppress(OSError, RuntimeError):
+                writer.write(f"{line[: LINE_BYTES - 1]}\n".encode("ascii", "replace"))
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection: a line in, lines out; its end withdraws the request."""
+        line = b""
+        with suppress(OSError, ValueError, asyncio.TimeoutError):
+            line = await asyncio.wait_for(reader.readline(), LINE_S)
+        wake, prove = WAKE.fullmatch(line), PROVE.fullmatch(line)
+        name = (wake[1] if wake else prove[2] if prove else b"").decode()
+        if prove and peer_user(writer) != 0:
+            name = ""
+        text = ""
+        if name not in self.instances:
+            text = refusal("forbidden", 60, "it is no instance on demand")
+        elif sum(one.instance == name for one in self.state.waiters) >= MOST_WAITERS:
+            text = refusal("busy", 10, "too many requests wait for this model")
+        if text:
+            with suppress(OSError, RuntimeError):
+                writer.write(f"{text}\n".encode())
+            writer.close()
+            return
+        self.number += 1
+        client = f"{self.number:09d}"
+        may_evict = bool(prove) or (wake is not None and wake[4] == b"1")
+        proof = prove is not None and prove[1] == b"prove"
+        if prove and name in self.state.entries:
+            # an operator does not wait for the next try
+            self.state.entries[name].retry_at = 0.0
+        self.links[client] = writer
+        self.state.waiters.append(Waiter(client, name, observation.monotonic(), may_evict=may_evict, proof=proof))
+        self.poke.set()
+        with suppress(OSError):
+            # a client only reads: the next thing that comes of it is its end
+            await reader.read(1)
+        self.withdraw(client)
+
+    def withdraw(self, client: str) -> None:
+        """A client has gone."""
+        self.state.waiters = [one for one in self.state.waiters if one.id != client]
+        self.lines.pop(client, None)
+        if writer := self.links.pop(client, None):
+            writer.close()
+            self.poke.set()
+
+
+def peer_user(writer: asyncio.StreamWriter) -> int:
+    """The user of the process at the other end."""
+    link = writer.get_extra_info("socket")
+    return int(struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
+
+
+async def serve_for_ever(config: str) -> None:
+    """Serve the socket that systemd hands over."""
+    service = Residency(config)
+    service.load()
+    link = socket.socket(fileno=3)
+    link.setblocking(False)
+    server = await asyncio.start_unix_server(service.serve, sock=link, limit=LINE_BYTES)
+    notify_systemd("READY=1")
+    async with server:
+        informing = asyncio.create_task(service.inform())
+        await service.run()
+        informing.cancel()
+
+
+def ask(config: str, verb: str, name: str) -> int:
+    """Wake an instance: `start` it, or `prove` it for an activation, after which it sleeps again."""
+    path = observation.read_json(config)["socket"]
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(path)
+        link.sendall(f"{verb} {name}\n".encode())
+        for line in link.makefile("r", encoding="ascii", errors="replace"):
+            words = line.split()
+            if words[:1] == ["ready"]:
+                return 0
+            if words[:1] == ["refused"]:
+                print(f"{name}: {' '.join(words[3:])}", flush=True)
+                return 1
+    print(f"{name}: the residency service ended", flush=True)
+    return 1
+
+
+def main(words: list[str]) -> int:
+    """Serve, or ask a service for a proof."""
+    if len(words) == 3 and words[1] in ("prove", "start"):
+        return ask(words[0], words[1], words[2])
+    if os.environ.get("LISTEN_FDS") != "1":
+        print("this is started by systemd, with its socket", file=sys.stderr)
+        return 1
+    asyncio.run(serve_for_ever(words[0]))
+    return 0

@@ -1,0 +1,239 @@
+"""Instances on demand outside the residency service: their keys, their part of a generation, and the way to it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checks import Drift, test_serving
+from checks.asleep_instances import is_asleep_for
+from checks.survey.answers import SurveyAnswers
+from rigwright.gateway.secrets_distribution import RESIDENCY_SOCKET, RESIDENCY_UNIT
+from rigwright.inventory import load_rig
+from rigwright.model.gateway_schema import Gateway
+from rigwright.model.rig import Rig
+from rigwright.operate.instance_health import CommandResult, HealthFacts
+from rigwright.operate.instance_state import GenerationObservation, StateFacts, UnitObservation, assess_state
+from rigwright.serving.activation import Activation, goal_for, goal_of, plan_activation
+from rigwright.serving.generation import parse_manifest
+from rigwright.serving.residency import estimate_floor
+from rigwright.serving.serving_state import ObservedServing, ObservedUnit
+from rigwright.serving.start_stop_by_hand import render_lifecycle_script
+from roles.self_check.host.judgements import judge_services
+from tests.unit.host_states import CHAT, CODE, CONFIG, converged_state, running_process, target_generation
+from tests.unit.samples import OperatorFolder, chat_instances, sample_card, sample_entry, sample_instance, sample_rig
+
+LISTENERS = {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}
+GATEWAY: Gateway = Gateway.model_validate({"listeners": LISTENERS})
+ASLEEP = ObservedUnit("inactive", "dead", running=False)
+MIB = 1 << 20
+
+
+def on_demand_rig(**changes: Any) -> Rig:
+    """One instance at boot, and one on demand."""
+    return sample_rig(
+        sample_instance("chat"), sample_instance("code", port=8021, start="on-demand", **changes), gateway=GATEWAY
+    )
+
+
+AIM = target_generation(on_demand_rig())
+BEFORE = target_generation(on_demand_rig(context=8192))
+STATES = {one.unit: one for one in AIM.unit_states}
+RIGHT = {unit: running_process(one) for unit, one in STATES.items()}
+
+
+def way(found: ObservedServing) -> Activation | None:
+    return plan_activation(found, CONFIG, goal_for(found, AIM))
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        ASLEEP,
+        running_process(STATES[CODE]),
+        ObservedUnit("deactivating", "stop-sigterm", running=False),
+        ObservedUnit("failed", "failed", running=False),
+        running_process(STATES[CODE], state="activating", sub="start-post"),
+    ],
+)
+def test_one_that_is_proven_is_right_in_each_state(process: ObservedUnit) -> None:
+    assert way(converged_state(AIM, processes={**RIGHT, CODE: process})) is None
+    without = {unit: one for unit, one in RIGHT.items() if unit != CODE}
+    assert way(converged_state(AIM, processes=without)) is None
+
+
+@pytest.mark.parametrize("process", [ASLEEP, RIGHT[CODE]])
+def test_one_that_changes_is_stopped_and_proven(process: ObservedUnit) -> None:
+    old = {one.unit: one for one in BEFORE.unit_states}
+    if process is not ASLEEP:
+        process = running_process(old[CODE])
+    found = converged_state(
+        BEFORE, processes={**{unit: running_process(one) for unit, one in old.items()}, CODE: process}
+    )
+    made = way(found)
+    assert made is not None
+    assert (made.prove, CODE in made.stop, CODE in made.restart, made.awaited_units) == (
+        (CODE,),
+        True,
+        False,
+        tuple(made.restart),
+    )
+    assert RESIDENCY_UNIT in made.restart, "it reads its declaration when it starts"
+    assert made.draining_instances == (("code",) if process.running else ())
+    assert made.service_changes(found.processes)["code"] == "proven"
+    assert not made.slices
+
+
+def test_one_of_a_generation_that_never_served_is_proven() -> None:
+    found = converged_state(AIM, processes={**RIGHT, CODE: ASLEEP})
+    found = replace(found, generations=tuple(replace(one, proven=False) for one in found.generations))
+    assert (made := way(found)) is not None
+    assert made.prove == (CODE,)
+
+
+def test_a_rollback_proves_it_by_the_manifest() -> None:
+    states = parse_manifest(BEFORE.files["manifest.json"], {}).unit_states
+    assert [one.on_demand for one in states if one.unit in (CHAT, CODE)] == [False, True]
+    found = converged_state(AIM, processes={**RIGHT, CODE: ASLEEP})
+    earlier = replace(found.generations[0], number=2, sealed=BEFORE.digest, found=BEFORE.digest, unit_states=states)
+    made = plan_activation(found, CONFIG, goal_of(earlier))
+    assert made is not None
+    assert made.prove == (CODE,)
+
+
+def test_no_target_wants_its_unit_and_the_residency_service_knows_it() -> None:
+    assert "WantedBy=" not in AIM.files[f"units/{CODE}"]
+    assert "WantedBy=rigwright.target" in AIM.files[f"units/{CHAT}"]
+    wants = next(line for line in AIM.files["units/rigwright.target"].splitlines() if line.startswith("Wants="))
+    assert CODE not in wants
+    assert {CHAT, RESIDENCY_UNIT, RESIDENCY_SOCKET} <= {*wants.removeprefix("Wants=").split()}
+    declared = json.loads(AIM.files["residency.json"])
+    assert declared["instances"].keys() == {"code"}
+    assert declared["instances"]["code"]["fingerprint"] == STATES[CODE].started_from
+    assert declared["instances"]["code"]["floor"].keys() == {"host"}
+
+
+def test_a_box_without_one_has_no_residency_service() -> None:
+    made = target_generation(sample_rig(sample_instance("chat"), gateway=GATEWAY))
+    assert not [path for path in made.files if "residency" in path]
+    assert "on_demand" not in made.files["manifest.json"]
+
+
+def test_a_card_of_unknown_need_is_needed_as_a_whole_and_others_by_weights_and_more() -> None:
+    card = sample_card("8.6")
+    made = sample_rig(sample_instance("code", cards=(0,), start="on-demand"), cards=(card,), gateway=GATEWAY)
+    (found,) = estimate_floor(made, made.instances[0]).values()
+    assert 1536 * MIB < found <= card.vram_mib * MIB
+
+
+def test_a_start_by_hand_goes_through_the_ledger() -> None:
+    rig = on_demand_rig()
+    text = render_lifecycle_script(rig.roots, rig.instances, "start", ["chat", "code"], "holder")
+    assert "residency.json start code" in text
+    assert f"systemctl start {CHAT} " in text
+    assert f"systemctl start {CODE}" not in text
+
+
+def unit(active: str) -> UnitObservation:
+    return UnitObservation("loaded", active, "dead", "success", 0, running=False, since_s=5.0, memory=None)
+
+
+def test_asleep_is_a_state_that_is_ready() -> None:
+    facts = StateFacts(unit("inactive"), generation=GenerationObservation(1, "a", "a"), on_demand=True)
+    assert (found := assess_state("code", facts)).state == "asleep"
+    assert found.is_ready
+    assert assess_state("code", replace(facts, on_demand=False)).state == "stopped"
+    assert assess_state("code", replace(facts, stopped_at=5.0)).state == "stopped by hand"
+    assert assess_state("code", replace(facts, unit=unit("failed"))).state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("phase", "active", "since", "agrees"),
+    [
+        ("asleep", "inactive", 100.0, True),
+        ("awake", "active", 100.0, True),
+        ("starting", "activating", 100.0, True),
+        ("asleep", "active", 100.0, False),
+        ("awake", "inactive", 100.0, False),
+        ("awake", "inactive", 5.0, True),
+        ("", "inactive", 100.0, False),
+    ],
+)
+def test_s26_compares_the_ledger_with_systemd(phase: str, active: str, since: float, agrees: bool) -> None:
+    """S26: the ledger follows systemd within seconds."""
+    instance = sample_instance("code", start="on-demand")
+    seen = replace(unit(active), since_s=since)
+    facts = HealthFacts(
+        *({CODE: seen}, {}, {}, {}, CommandResult(127, "", ""), (), ""),
+        reboot=False,
+        phases={"code": phase} if phase else {},
+    )
+    survey = SurveyAnswers({"health": {"told": json.loads(json.dumps(asdict(facts)))}})
+    if agrees:
+        test_serving.test_ledger_agrees(survey, instance)
+        return
+    with pytest.raises(Drift, match="expected one state"):
+        test_serving.test_ledger_agrees(survey, instance)
+
+
+def test_a_sleeping_process_is_not_checked() -> None:
+    instance = sample_instance("code", start="on-demand")
+    facts = HealthFacts(
+        *({CODE: unit("inactive")}, {}, {}, {}, CommandResult(127, "", ""), (), ""), reboot=False, phases={}
+    )
+    survey = SurveyAnswers({"health": {"told": json.loads(json.dumps(asdict(facts)))}})
+    assert is_asleep_for("S02", instance, survey)
+    assert not is_asleep_for("S01", instance, survey)
+    assert not is_asleep_for("S02", replace(instance, start="boot"), survey)
+
+
+@pytest.mark.parametrize(
+    ("active", "on_demand", "found"),
+    [("inactive", True, []), ("inactive", False, ["S01"]), ("failed", True, ["S01"])],
+)
+def test_a_box_that_checks_itself_lets_it_sleep(active: str, on_demand: bool, found: list[str]) -> None:
+    failed: list[str] = []
+    host: Any = SimpleNamespace(
+        manifest={"instances": {"code": {"units": {CODE: "0" * 64}, **({"on_demand": True} if on_demand else {})}}},
+        declared={"stopped": "/etc/rigwright/stopped", "units": []},
+        unit_files=[],
+        units={},
+        lstat=lambda path: None,
+        active=lambda name: active,
+        previous_text=lambda *words: "",
+        fail=lambda check, *rest: failed.append(check),
+    )
+    judge_services(host)
+    assert failed == found
+
+
+def refusal(box: OperatorFolder, **entry: Any) -> str:
+    with pytest.raises(SystemExit) as caught:
+        load_rig(box.load_group({"one": sample_entry(**entry)})[0][1]["rig"])
+    return str(caught.value)
+
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"start": "on-demand"}, {}, 'instances.chat.start: "on-demand" needs a "gateway"'),
+    ({"start": "ondemand"}, {"gateway": {"listeners": LISTENERS}}, "instances.chat.start"),
+    ({"idle": 60}, {}, 'instances.chat.idle: needs "start": "on-demand"'),
+    ({"priority": 1}, {}, 'instances.chat.priority: needs "start": "on-demand"'),
+    ({"keep_warm": True}, {}, 'instances.chat.keep_warm: needs "start": "on-demand"'),
+    (
+        {"start": "on-demand", "keep_warm": True, "idle": 5},
+        {"gateway": {"listeners": LISTENERS}},
+        "instances.chat.idle: 0 or no idle with keep_warm = True",
+    ),
+    ({"ttl": 60}, {}, "idle"),
+]
+
+
+@pytest.mark.parametrize(("keys", "entry", "expected"), REFUSED)
+def test_keys_that_cannot_work_are_refused(
+    box: OperatorFolder, keys: dict[str, Any], entry: dict[str, Any], expected: str
+) -> None:
+    assert expected in refusal(box, instances=chat_instances(**keys), **entry)

@@ -1,0 +1,131 @@
+"""The residency service's view of the box: output of systemctl and nvidia-smi in any form, and host memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roles.residency.host import observation
+from roles.residency.host.state import MemoryDevice, UnitObserved
+from tests.stand_ins.nvidia.package_contents import render_smi
+
+MIB = 1 << 20
+UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
+OTHER = "GPU-fedcba98-89ab-cdef-0123-456789abcdef"
+
+
+def test_memory_of_a_card_by_instance_and_by_other_processes() -> None:
+    cards = f"0, {UUID}, 5000, 19000\n1, {OTHER}, 10, 23990\n"
+    apps = f"100, {UUID}, 3000\n101, {UUID}, 1000\n102, {UUID}, 500\n100, {OTHER}, 5\n103, {UUID}, [N/A]\n"
+    found, uuids = observation.parse_cards(cards, apps, {100: "one", 101: "one", 103: "one"})
+    assert uuids == {"0": UUID, "1": OTHER}
+    assert found["0"] == MemoryDevice(24000 * MIB, 5000 * MIB, {"one": 4000 * MIB})
+    assert found["0"].foreign == 1000 * MIB
+    assert found["1"].ours == {"one": 5 * MIB}
+
+
+@given(st.text(), st.text())
+def test_any_output_of_nvidia_smi_gives_cards_or_none(cards: str, apps: str) -> None:
+    found, uuids = observation.parse_cards(cards, apps, {})
+    assert found.keys() == uuids.keys()
+
+
+@given(st.text())
+def test_any_output_of_systemctl_gives_known_states(text: str) -> None:
+    for row in observation.parse_units(text).values():
+        assert observation.unit_state(row).state in (
+            *("active", "activating", "deactivating", "inactive", "failed", "restarting"),
+        )
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"ActiveState": "active", "SubState": "running", "Job": "0"}, "active"),
+        ({"ActiveState": "active", "SubState": "running", "Job": "17"}, "deactivating"),
+        ({"ActiveState": "inactive", "SubState": "dead", "Job": "17"}, "activating"),
+        ({"ActiveState": "inactive", "SubState": "dead", "Job": ""}, "inactive"),
+        ({"ActiveState": "activating", "SubState": "start-post", "Job": "17"}, "activating"),
+        ({"ActiveState": "activating", "SubState": "auto-restart", "Job": "0"}, "restarting"),
+        ({"ActiveState": "failed", "SubState": "failed", "Job": "0"}, "failed"),
+        ({}, "inactive"),
+    ],
+)
+def test_states_of_a_unit(row: dict[str, str], expected: str) -> None:
+    assert observation.unit_state(row).state == expected
+
+
+def test_a_failure_names_its_reason_without_the_log() -> None:
+    row = {"ActiveState": "activating", "SubState": "auto-restart", "Result": "oom-kill"}
+    assert observation.unit_state(row) == UnitObserved(
+        "restarting", "oom-kill", "the kernel ended it, for memory was exhausted"
+    )
+    row |= {"Result": "exit-code", "ExecMainStatus": "3"}
+    assert observation.unit_state(row).reason == "its engine ended with status 3"
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        # 1000 MiB are available of 4000; anonymous memory of ours is 500 MiB
+        ("100%", MemoryDevice(4000 * MIB, 3000 * MIB, {"one": 500 * MIB})),
+        # 2500 MiB of others fit beside the budget of 1000 MiB
+        ("1000M", MemoryDevice(1000 * MIB, 500 * MIB, {"one": 500 * MIB})),
+        # and leave 1500 MiB of a budget of 2000
+        ("50%", MemoryDevice(2000 * MIB, 1000 * MIB, {"one": 500 * MIB})),
+    ],
+)
+def test_host_memory_within_a_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: str, expected: MemoryDevice
+) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(f"MemTotal:       {4000 << 10} kB\nMemAvailable:   {1000 << 10} kB\n")
+    monkeypatch.setattr(observation, "own_memory", lambda group: 500 * MIB)
+    assert observation.read_host({"one": "/rigwright.slice/a"}, declared, str(meminfo)) == expected
+    meminfo.write_text("MemTotal: x\n")
+    assert observation.read_host({}, declared, str(meminfo)) is None
+
+
+def test_memory_of_a_control_group_is_without_files(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/memory.stat").write_text(f"anon {3 * MIB}\nfile {900 * MIB}\nshmem {MIB}\nkernel 10\n")
+    assert observation.own_memory("/a", str(tmp_path)) == 4 * MIB + 10
+    assert observation.own_memory("/none", str(tmp_path)) == 0
+
+
+def test_processes_of_control_groups_and_those_below(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/cgroup.procs").write_text("10\n11\n")
+    (tmp_path / "a/b/cgroup.procs").write_text("12\nx\n")
+    assert observation.list_processes({"one": "/a", "two": ""}, str(tmp_path)) == dict.fromkeys((10, 11, 12), "one")
+
+
+def test_the_stand_in_for_nvidia_smi_tells_foreign_processes_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "0000:01:00.0"
+    for path, text in {
+        "sys/module/nvidia/version": "580.159.04\n",
+        f"sys/bus/pci/devices/{address}/vendor": "0x10de\n",
+        f"sys/bus/pci/devices/{address}/device": "0x2335\n",
+        f"sys/bus/pci/devices/{address}/class": "0x030200\n",
+        f"proc/driver/nvidia/gpus/{address}/information": "",
+        f"run/lab/cards/{address}.apps": "100 60000\n200 9000\n",
+        "smi": render_smi("580.159.04"),
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "smi").chmod(0o755)
+    monkeypatch.setenv("LAB_ROOT", str(tmp_path))
+    monkeypatch.setattr(observation, "SMI", str(tmp_path / "smi"))
+    found, uuids = observation.query_cards({100: "one"})
+    card = found["0"]
+    assert (card.total, card.foreign) == (143771 * MIB, card.used - 60000 * MIB)
+    assert card.foreign >= 9000 * MIB
+    assert card.ours == {"one": 60000 * MIB}
+    assert uuids["0"].startswith("GPU-")
+    (tmp_path / "smi").write_text("#!/bin/sh\nexit 15\n")
+    assert observation.query_cards({}) == ({}, {}), "unknown is not free"

@@ -1,0 +1,281 @@
+"""The residency service as a process: its socket, its ledger on disk, and kills at each moment of a wake."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingUnixStreamServer
+
+import pytest
+
+from rigwright.gateway.secrets_distribution import RESIDENCY
+from rigwright.project_root import ROOT
+from rigwright.serving.residency import load_residency_modules
+
+MIB = 1 << 20
+NAMES = ("one", "two")
+HANDED = (
+    "import os, sys; os.environ['LISTEN_PID'] = str(os.getpid()); fd = int(sys.argv[1]);"
+    "os.dup2(fd, 3); os.set_inheritable(3, True); os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
+)
+
+
+class AdminHandler(BaseHTTPRequestHandler):
+    """Stand-in for the gateway's admin socket: counts are the server's."""
+
+    def _answer(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def do_GET(self) -> None:
+        """`/state`."""
+        counts = self.server.counts  # type: ignore[attr-defined]
+        self._answer(json.dumps({"instances": {name: {"under_way": counts[name], "progress": 0} for name in counts}}))
+
+    def do_POST(self) -> None:
+        """`/leave/NAME`, `/cut/NAME` and `/stay/NAME`."""
+        _, verb, name = self.path.split("/")
+        self.server.words.append((verb, name))  # type: ignore[attr-defined]
+        self._answer(f"{self.server.counts[name]}\n")  # type: ignore[attr-defined]
+
+    def log_message(self, format: str, *args: object) -> None:
+        """No lines."""
+
+    def address_string(self) -> str:
+        """Of a unix socket."""
+        return "local"
+
+
+@dataclass
+class ResidencyBox:
+    """The service, its units and its gateway, in a folder."""
+
+    folder: Path
+    listener: socket.socket
+    admin: ThreadingUnixStreamServer
+    process: subprocess.Popen[bytes] | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def start(self) -> None:
+        words = [
+            sys.executable,
+            "-c",
+            HANDED,
+            str(self.listener.fileno()),
+            "-I",
+            "-S",
+            "-B",
+            str(self.folder / "program"),
+        ]
+        self.process = subprocess.Popen(
+            [*words, str(self.folder / "residency.json")],
+            env={**os.environ, **self.environment, "LISTEN_FDS": "1"},
+            pass_fds=[self.listener.fileno()],
+            stdout=subprocess.DEVNULL,
+        )
+
+    def kill(self) -> None:
+        if self.process:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    def ask(self, line: str, seconds: float = 30.0) -> list[str]:
+        """All lines of one request; empty if the service ended."""
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(seconds)
+            link.connect(str(self.folder / "wake.sock"))
+            link.sendall(f"{line}\n".encode())
+            try:
+                return link.makefile("r", encoding="ascii").read().splitlines()
+            except OSError:
+                return []
+
+    def wake(self, name: str, evict: int = 1) -> str:
+        """The last line of a wake; comes again as nginx does, until there is one."""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            lines = self.ask(f"wake {name} lan - {evict}")
+            if lines and not lines[-1].startswith("waiting"):
+                return lines[-1]
+        raise AssertionError(f"no answer about {name}")
+
+    def unit_state(self, name: str) -> str:
+        words = [str(self.folder / "bin/systemctl"), "show", f"rigwright-{name}.service"]
+        text = subprocess.run(words, env={**os.environ, **self.environment}, capture_output=True, text=True, check=True)
+        return next(line.partition("=")[2] for line in text.stdout.splitlines() if line.startswith("ActiveState"))
+
+    def orders(self) -> list[str]:
+        path = self.folder / "units/.log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def ledger(self) -> dict[str, str]:
+        rows = json.loads((self.folder / "ledger.json").read_text())["instances"]
+        return {name: row["phase"] for name, row in rows.items()}
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[ResidencyBox]:
+    """Two instances that do not fit together."""
+    for path, text in load_residency_modules().items():
+        (tmp_path / "program" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "program" / path).write_text(text)
+    for name in ("bin", "units", "records", "stopped"):
+        (tmp_path / name).mkdir()
+    stand_in = tmp_path / "bin/systemctl"
+    stand_in.write_text(f"#!{sys.executable}\n" + (ROOT / "tests/stand_ins/residency_systemctl.py").read_text())
+    stand_in.chmod(0o755)
+    instance = {"idle": 0, "priority": 0, "keep_warm": False, "residence": 0, "floor": {"host": 60 * MIB}}
+    config = {
+        "socket": str(tmp_path / "wake.sock"),
+        "admin": str(tmp_path / "admin.sock"),
+        "folder": str(tmp_path),
+        "records": str(tmp_path / "records"),
+        "stopped": str(tmp_path / "stopped"),
+        "activating": str(tmp_path / "activating"),
+        "job": "rw-job-activate.service",
+        "metrics": str(tmp_path / "residency.prom"),
+        "drain": 1,
+        "host_memory": "100M",
+        "instances": {
+            name: {**instance, "unit": f"rigwright-{name}.service", "fingerprint": f"print of {name}"} for name in NAMES
+        },
+    }
+    (tmp_path / "residency.json").write_text(json.dumps(config))
+    admin = ThreadingUnixStreamServer(str(tmp_path / "admin.sock"), AdminHandler)
+    admin.counts, admin.words = dict.fromkeys(NAMES, 0), []  # type: ignore[attr-defined]
+    threading.Thread(target=admin.serve_forever, daemon=True).start()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "wake.sock"))
+        listener.listen(64)
+        environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "STAND_IN_UNITS": str(tmp_path / "units")}
+        made = ResidencyBox(tmp_path, listener, admin, environment=environment)
+        made.start()
+        yield made
+        made.kill()
+    admin.shutdown()
+    admin.server_close()
+
+
+def test_a_client_waits_and_is_sent_to_its_instance(box: ResidencyBox) -> None:
+    lines = box.ask("wake one lan 0123456789abcdef 1")
+    assert lines[0] == "waiting 1 -"
+    assert lines[-1] == "ready"
+    assert box.unit_state("one") == "active"
+    assert box.ledger() == {"one": "awake", "two": "asleep"}
+    assert 'rigwright_residency_awake{instance="one"} 1' in (box.folder / "residency.prom").read_text()
+
+
+def test_two_that_do_not_fit_take_turns(box: ResidencyBox) -> None:
+    for name in (*NAMES, *NAMES):
+        assert box.wake(name) == "ready"
+    # each of two is stopped before the other starts
+    turn = [f"{verb} rigwright-{name}.service" for name in NAMES for verb in ("start", "stop")]
+    assert [one for number, one in enumerate(box.orders()) if box.orders()[number - 1 : number] != [one]] == (turn * 2)[
+        :-1
+    ]
+
+
+def test_requests_under_way_keep_an_instance(box: ResidencyBox) -> None:
+    assert box.wake("one") == "ready"
+    box.admin.counts["one"] = 1  # type: ignore[attr-defined]
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(box.wake("two")))
+    thread.start()
+    until = time.monotonic() + 20
+    while ("leave", "one") not in box.admin.words and time.monotonic() < until:  # type: ignore[attr-defined]
+        threading.Event().wait(0.05)
+    assert box.unit_state("one") == "active"
+    assert not found
+    box.admin.counts["one"] = 0  # type: ignore[attr-defined]
+    thread.join(30)
+    assert found == ["ready"]
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("wake none lan - 1", "refused forbidden 60 it is no instance on demand"),
+        ("wake one lan - 2", "refused forbidden 60 it is no instance on demand"),
+        ("wake ../one lan - 1", "refused forbidden 60 it is no instance on demand"),
+        ("x" * 600, "refused forbidden 60 it is no instance on demand"),
+    ],
+)
+def test_other_lines_are_refused(box: ResidencyBox, line: str, answer: str) -> None:
+    assert box.ask(line) in ([answer], [])
+
+
+def test_a_start_that_fails_gives_the_reason(box: ResidencyBox) -> None:
+    (box.folder / "units/rigwright-one.service.broken").touch()
+    assert box.wake("one") == "refused failed 5 its engine ended with status 1"
+    assert box.wake("two") == "ready"
+    assert box.wake("one").startswith("refused failed ")
+
+
+def test_memory_that_was_measured_counts_instead_of_the_computed_need(box: ResidencyBox) -> None:
+    for name in NAMES:
+        record = {"fingerprint": f"print of {name}", "seconds": 7.4, "host": {"peak": 8 * MIB}}
+        (box.folder / f"records/{name}.json").write_text(json.dumps(record))
+    assert box.ask("wake one lan - 1")[0] == "waiting 1 8"
+    assert box.wake("two") == "ready"
+    assert box.ledger() == {"one": "awake", "two": "awake"}, "both fit"
+    assert not [one for one in box.orders() if one.startswith("stop")]
+
+
+def test_clients_wait_while_an_activation_is_under_way(box: ResidencyBox) -> None:
+    (box.folder / "activating").touch()
+    assert box.wake("one") == "ready", "no job is at work"
+    (box.folder / "units/rigwright-one.service").write_text("inactive 0")
+    (box.folder / "units/rw-job-activate.service").write_text("active 0")
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(box.folder / "wake.sock"))
+        link.sendall(b"wake one lan - 1\n")
+        lines = link.makefile("r")
+        assert lines.readline().startswith("waiting 1 ")
+        if os.geteuid() == 0:
+            assert box.ask("prove two")[-1] == "ready"
+        assert box.unit_state("one") == "inactive"
+        (box.folder / "activating").unlink()
+        assert [line for line in lines if not line.startswith("waiting")] == ["ready\n"]
+
+
+@pytest.mark.parametrize("after", [number / 20 for number in range(16)])
+def test_a_kill_at_any_moment_of_an_exchange_loses_no_request(box: ResidencyBox, after: float) -> None:
+    assert box.wake("one") == "ready"
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(box.wake("two")))
+    thread.start()
+    threading.Event().wait(after)  # the moment is the parameter
+    box.kill()
+    box.start()
+    thread.join(30)
+    assert found == ["ready"]
+    assert (box.unit_state("one"), box.unit_state("two")) == ("inactive", "active")
+    assert not (box.folder / ".ledger.json").exists()
+
+
+def test_a_ledger_that_is_cut_off_is_made_anew(box: ResidencyBox) -> None:
+    assert box.wake("one") == "ready"
+    box.kill()
+    path = box.folder / "ledger.json"
+    path.write_text(path.read_text()[:40])
+    box.start()
+    assert box.wake("two") == "ready"
+    assert box.unit_state("one") == "inactive", "systemd told what was loaded"
+
+
+def test_the_program_needs_nothing_but_the_standard_library() -> None:
+    assert shutil.which("python3")
+    assert set(load_residency_modules()) >= {"__main__.py", f"{RESIDENCY}/service.py"}
