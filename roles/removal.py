@@ -68,6 +68,7 @@ def removal(run: HostRun) -> None:
                 records_folder(rig.roots),
                 installation.records_folder(rig.roots),
                 rig.roots.startup_records,
+                rig.roots.memory_records,
                 rig.roots.rollout,
             ),
         ],

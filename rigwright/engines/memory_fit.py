@@ -7,10 +7,11 @@ take some of each card in addition, and layers do not divide evenly.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
+from rigwright.engines.memory_prediction import WorkShape
 from rigwright.supply.artefact import KvCacheSize
 
 GIB = 1 << 30
@@ -39,6 +40,12 @@ class MemoryNeed:
     """The same in values."""
     share: float = 1.0
     """The part of each card that it may take."""
+    work: WorkShape | None = None
+    """None if unknown."""
+    repacked: int = 0
+    """Bytes that an engine without cards keeps a second time."""
+    takes_share: bool = False
+    """Whether it takes all of its share, whatever it needs."""
 
     @property
     def token_bytes(self) -> int:
@@ -59,6 +66,10 @@ class MemoryNeed:
         short = kept.window_keys * self.key_bytes + kept.window_values * self.value_bytes
         in_windows = min(tokens // self.requests, kept.window) * self.requests
         return self.weights + int(tokens * each + in_windows * short)
+
+    def with_tokens(self, tokens: int, requests: int) -> MemoryNeed:
+        """It with another context and number of requests."""
+        return replace(self, tokens=tokens, requests=requests)
 
     def max_tokens(self, room: int) -> int:
         """The most tokens that fit into so many bytes, in whole steps."""

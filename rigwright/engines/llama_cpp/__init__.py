@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -17,6 +17,7 @@ from rigwright.engines.llama_cpp import build, capabilities, command, log_patter
 from rigwright.engines.llama_cpp.catalog_keys import MANAGED_FLAGS, LlamaEngine, LlamaVariant
 from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.metrics import MetricNames
+from rigwright.engines.reported_memory import LLAMA_PATTERNS, ReportedMemory, parse_llama_memory
 from rigwright.model.catalog_schema import Catalog, ModelKeys, ModelSelection
 from rigwright.model.engine_schema import EngineKeys
 from rigwright.model.installation import Installation, InstallJob
@@ -49,6 +50,7 @@ class LlamaCpp(InstallingKind):
     request_log = log_patterns.REQUEST_LOG
     log_marker = log_patterns.MARKER
     metric_names = capabilities.METRIC_NAMES
+    memory_patterns = LLAMA_PATTERNS
 
     def rules(self) -> tuple[KnownIssue, ...]:
         """rigwright/engines/llama_cpp/known_issues.py."""
@@ -62,6 +64,10 @@ class LlamaCpp(InstallingKind):
         from rigwright.engines.llama_cpp.known_issues import estimate_memory
 
         return estimate_memory(one)
+
+    def parse_memory(self, lines: Iterable[str]) -> ReportedMemory:
+        """Its buffers, which it lists with the flag `verbosity = "4"`, and its slots."""
+        return parse_llama_memory(lines)
 
     def contention(self, instance: Instance) -> str:
         """By itself it starts a thread for each processor, which waits for all others at every step of a token."""

@@ -17,6 +17,7 @@ from rigwright.engines.log_causes import StartupFacts
 from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.metrics import MetricNames
 from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
+from rigwright.engines.reported_memory import VLLM_PATTERNS, ReportedMemory, parse_vllm_memory
 from rigwright.engines.vllm import (
     capabilities,
     command,
@@ -71,6 +72,7 @@ class Vllm(Kind):
     log_marker = log_patterns.MARKER
     metric_names = runtime_log.METRIC_NAMES
     startup_patterns = runtime_log.STARTUP_PATTERNS
+    memory_patterns = VLLM_PATTERNS
     validates_model_name = True
     salts_prompts = True
     has_stream_usage = True
@@ -89,6 +91,10 @@ class Vllm(Kind):
         from rigwright.engines.vllm.known_issues import estimate_memory
 
         return estimate_memory(one)
+
+    def parse_memory(self, lines: Iterable[str]) -> ReportedMemory:
+        """Its profile: weights, KV cache and graphs."""
+        return parse_vllm_memory(lines)
 
     def parse_startup(self, lines: Iterable[str]) -> StartupFacts:
         """Its KV cache, attention backend and times."""
