@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import click
 
+from cli.fit import describe_measured
 from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts, require_deployable
 from cli.shell_completion import LIMIT_OPTION
 from cli.tables import format_size, print_prose, print_table
@@ -27,8 +28,9 @@ def validate(inventory: str, limit: str | None) -> None:
     Example: rigwright validate rig.py
     """
     rows: list[tuple[str, ...]] = []
-    warned: list[str] = []
-    for name, rig in load_host_rigs(load_hosts(inventory, limit)).items():
+    rigs = load_host_rigs(load_hosts(inventory, limit))
+    warned = describe_measured(inventory, rigs)
+    for name, rig in rigs.items():
         require_deployable(rig)
         for i in rig.instances:
             cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"

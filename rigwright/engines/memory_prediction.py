@@ -150,7 +150,7 @@ def predict(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> Memory
         records: Measured starts, the latest last.
     """
     known = list(records)
-    same = [one for one in known if one.computed.settings == launch.settings]
+    same = [one for one in known if one.computed.settings == launch.settings and _has_driver(one.computed, launch)]
     if same:
         return _from_same(same)
     near = [one for one in known if _is_neighbour(one.computed, launch)]
@@ -160,6 +160,11 @@ def predict(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> Memory
     if len({one.computed.model for one in others}) >= FEWEST:
         return _from_bias(launch, others)
     return _from_floor(launch)
+
+
+def _has_driver(one: ComputedMemory, launch: ComputedMemory) -> bool:
+    """Whether a record is of the launch's driver, as far as that is known."""
+    return not launch.driver or one.driver == launch.driver
 
 
 def _is_neighbour(one: ComputedMemory, launch: ComputedMemory) -> bool:
@@ -240,6 +245,15 @@ def _from_floor(launch: ComputedMemory) -> MemoryPrediction:
         basis="floor",
         shares=_even_shares(launch),
     )
+
+
+def predict_ram(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> int | None:
+    """RAM that a launch on cards keeps, without pages of files; None without a record of its engine on such cards."""
+    known = [one for one in records if one.computed.place == launch.place]
+    same = [one.host for one in known if one.computed.settings == launch.settings]
+    if same:
+        return max(same)
+    return max((one.host - one.computed.host for one in known), default=-launch.host) + launch.host or None
 
 
 Compute = Callable[[int, int], ComputedMemory]

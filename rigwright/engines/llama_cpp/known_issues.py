@@ -89,6 +89,7 @@ def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
         and not (part.option == OPTIONS["mmproj"] and "no-mmproj-offload" in flags)
     ]
     sizes = [file.size - file.header.off_card for part in loaded for file in part.files if file.header]
+    headers = [file.header for part in loaded for file in part.files if file.header]
     own = one.instance.parts[0].files[0].header
     if own is None or len(sizes) != sum(len(part.files) for part in loaded):
         return None
@@ -116,9 +117,7 @@ def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
         )
         if own.work
         else None,
-        repacked=sum(
-            file.header.work.repacked for part in loaded for file in part.files if file.header and file.header.work
-        ),
+        repacked=sum(one.work.repacked for one in headers if one.work),
     )
 
 

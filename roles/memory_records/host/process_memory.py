@@ -176,6 +176,20 @@ def _read_short(path: str) -> str:
         return ""
 
 
+MACHINE = re.compile(r"(MemTotal|MemAvailable|SwapFree):\s+([0-9]{1,12}) kB")
+
+
+def read_machine() -> dict[str, int]:
+    """RAM of the machine, bytes: MemTotal, MemAvailable, SwapFree, and the size of /dev/shm."""
+    lines = _read_short("/proc/meminfo").splitlines()
+    found = {match[1]: int(match[2]) * KIB for line in lines if (match := MACHINE.fullmatch(line))}
+    try:
+        there = os.statvfs("/dev/shm")  # noqa: S108 (its size alone)
+    except OSError:
+        return found
+    return {**found, "shm": there.f_frsize * there.f_blocks}
+
+
 @dataclass
 class PeakUse:
     """The most that processes have taken over all looks."""

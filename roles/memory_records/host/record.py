@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .process_memory import DriverLibrary, PeakUse, list_processes, read_group
+from .process_memory import DriverLibrary, PeakUse, list_processes, read_group, read_machine
 
 CGROUPS = "/sys/fs/cgroup"
 INTERVAL = 1.0  # seconds between looks
@@ -111,6 +111,7 @@ def build_record(
         },
         "host": {"peak": peaks.ram, "settled": ram.now, "anon": ram.anon, "file": ram.file, "shmem": ram.shmem},
         "cgroup": read_group(f"{CGROUPS}{group}"),
+        "machine": read_machine(),
         "driver": peaks.library.driver,
         "moment": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "invocation": invocation,
