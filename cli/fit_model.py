@@ -51,7 +51,7 @@ def assess_model(
 
     def compute(tokens: int, sequences: int) -> ComputedMemory:
         sized = need.with_tokens(tokens, sequences)
-        work = sized.work.bytes_for(max(1, tokens // sequences), sequences) if sized.work else 0
+        work, later = sized.work_bytes(on_cards=bool(placed))
         return ComputedMemory(
             engine=label,
             model=name,
@@ -63,7 +63,8 @@ def assess_model(
             parallel=sequences,
             weights=need.weights,
             cache=sized.cache_bytes,
-            work=work + (0 if placed else sized.repacked),
+            work=work,
+            later=later,
             host=size - need.weights,
         )
 

@@ -77,6 +77,7 @@ class RecordedComputation(HostModel):
     weights: Bytes
     cache: Bytes
     work: Bytes = 0
+    later: Bytes = 0
     host: Bytes = 0
     share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
 

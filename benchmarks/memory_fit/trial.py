@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +22,6 @@ from benchmarks.memory_fit.trial_plan import TrialLaunch
 from rigwright.engines.memory_prediction import MIB, MeasuredMemory, MemoryPrediction, predict
 from roles.memory_records.host.process_memory import DriverLibrary
 
-PORT = 18471
 CLASSES = {
     "same variant": "same variant again",
     "neighbour": "other context or parallelism",
@@ -61,18 +61,18 @@ class EngineSettings:
     patience: float = 600.0
 
 
-def build_command(launch: TrialLaunch, path: Path, settings: EngineSettings) -> list[str]:
+def build_command(launch: TrialLaunch, path: Path, settings: EngineSettings, port: int) -> list[str]:
     """The command line of a launch."""
     if launch.engine == "vllm":
         return [
             *(settings.python, "-m", "vllm.entrypoints.cli.main", "serve", str(path)),
-            *("--host", "127.0.0.1", "--port", str(PORT), "--served-model-name", launch.model.name),
+            *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", launch.model.name),
             *("--max-model-len", str(launch.context // launch.parallel), "--kv-cache-memory-bytes"),
             *(str(launch.kv_bytes + 16 * MIB), "--gpu-memory-utilization", "0.9"),
             *settings.arguments,
         ]
     return [
-        *(settings.server, "--model", str(path), "--host", "127.0.0.1", "--port", str(PORT)),
+        *(settings.server, "--model", str(path), "--host", "127.0.0.1", "--port", str(port)),
         *("--ctx-size", str(launch.context), "--parallel", str(launch.parallel), "--fit", "off"),
         *("--cache-type-k", launch.kv_type, "--cache-type-v", launch.kv_type, "--verbosity", "4"),
         *("--flash-attn", "on" if launch.flash else "off", "--n-gpu-layers", "all" if launch.cards else "0"),
@@ -155,10 +155,12 @@ def _start(
     launch: TrialLaunch, path: Path, settings: EngineSettings, made: MemoryPrediction, folder: Path
 ) -> tuple[TrialRow, LaunchResult | None]:
     base = TrialRow(launch.name, made.basis, made.need, made.least, made.safe, 0, 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     try:
         result = measure_launch(
-            build_command(launch, path, settings),
-            PORT,
+            build_command(launch, path, settings, port),
+            port,
             launch.context // launch.parallel,
             folder / "engine.log",
             patience=settings.patience,

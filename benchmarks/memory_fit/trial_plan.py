@@ -67,7 +67,8 @@ class TrialLaunch:
         embedding = tensors[0].size
         matrices = sum(one.size for one in tensors if len(one.shape) > 1) - embedding
         work = WorkShape(model.width, model.feed_forward, model.heads, flash=self.flash, windowed=bool(model.window))
-        on_cards = bool(used)
+        on_cards, shape = bool(used), (self.context // self.parallel, self.parallel)
+        growing = work.context_bytes(*shape)
         return ComputedMemory(
             engine="llama.cpp",
             **common,  # type: ignore[arg-type]
@@ -75,8 +76,8 @@ class TrialLaunch:
             parallel=self.parallel,
             weights=sum(one.size for one in tensors) - (embedding if on_cards else 0),
             cache=self.kv_bytes,
-            work=work.bytes_for(self.context // self.parallel, self.parallel)
-            + (matrices if model.weights in REPACKED and not on_cards else 0),
+            work=work.step_bytes(*shape) + (growing if on_cards else matrices if model.weights in REPACKED else 0),
+            later=0 if on_cards else growing,
             host=embedding if on_cards else 0,
         )
 

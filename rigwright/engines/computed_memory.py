@@ -56,7 +56,7 @@ def compute_memory(
     on_cards = bool(one.cards)
     files = sum(artefact.size for artefact in instance.weights)
     weights = sized.weights if on_cards else files
-    work = sized.work.bytes_for(max(1, tokens // sequences), sequences) if sized.work and tokens else 0
+    work, later = sized.work_bytes(on_cards=on_cards)
     return ComputedMemory(
         engine=engine_label(instance),
         model=_digest(sorted(artefact.sha256 for artefact in instance.weights)),
@@ -68,7 +68,8 @@ def compute_memory(
         parallel=sequences,
         weights=weights,
         cache=sized.cache_bytes,
-        work=work + (0 if on_cards else sized.repacked),
+        work=work,
+        later=later,
         host=max(0, files - weights),
         share=sized.share if sized.takes_share and on_cards else 0.0,
     )

@@ -67,6 +67,16 @@ class MemoryNeed:
         in_windows = min(tokens // self.requests, kept.window) * self.requests
         return self.weights + int(tokens * each + in_windows * short)
 
+    def work_bytes(self, *, on_cards: bool) -> tuple[int, int]:
+        """Bytes of computation: from the start on, and in RAM those that are taken as contexts fill."""
+        again = 0 if on_cards else self.repacked
+        if self.work is None or not self.tokens:
+            return again, 0
+        sequence = max(1, self.tokens // self.requests)
+        growing = self.work.context_bytes(sequence, self.requests)
+        steps = self.work.step_bytes(sequence, self.requests) + again
+        return (steps + growing, 0) if on_cards else (steps, growing)
+
     def with_tokens(self, tokens: int, requests: int) -> MemoryNeed:
         """It with another context and number of requests."""
         return replace(self, tokens=tokens, requests=requests)

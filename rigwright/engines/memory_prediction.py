@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from statistics import median
 from typing import Literal
@@ -42,6 +42,8 @@ class ComputedMemory:
     """Bytes of the KV cache; 0 if unknown."""
     work: int = 0
     """Bytes of computation; 0 if unknown."""
+    later: int = 0
+    """Bytes in RAM that are taken only as contexts fill: a start does not touch them."""
     host: int = 0
     """Bytes in RAM of a launch on cards, such as embeddings."""
     share: float = 0.0
@@ -143,12 +145,17 @@ UNRECORDED_PART = 0.10
 
 
 def predict(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> MemoryPrediction:
-    """The peak of a launch, by the nearest records.
+    """The peak of a launch, by the nearest records; with safe bytes for what it takes later, too.
 
     Args:
         launch: Its computed sizes.
         records: Measured starts, the latest last.
     """
+    made = _predict_start(launch, records)
+    return replace(made, safe=made.safe + launch.later)
+
+
+def _predict_start(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> MemoryPrediction:
     known = list(records)
     same = [one for one in known if one.computed.settings == launch.settings and _has_driver(one.computed, launch)]
     if same:
@@ -336,15 +343,23 @@ class WorkShape:
     windowed: bool = False
     """Whether there are layers that keep a window, which have a mask of their own."""
 
-    def bytes_for(self, sequence: int, sequences: int) -> int:
-        """The compute buffer of llama.cpp, as its scheduler reserves it for a full batch.
+    def step_bytes(self, sequence: int, sequences: int) -> int:
+        """The part of llama.cpp's compute buffer that any full batch needs.
+
+        Args:
+            sequence: KV cells of one sequence.
+            sequences: How many there are.
+        """
+        return min(self.batch, sequence * sequences) * 4 * (3 * self.feed_forward + 4 * self.width)
+
+    def context_bytes(self, sequence: int, sequences: int) -> int:
+        """The part that grows with the context: reserved at once, and touched as that fills.
 
         Args:
             sequence: KV cells of one sequence.
             sequences: How many there are.
         """
         tokens = min(self.batch, sequence * sequences)
-        steps = tokens * 4 * (3 * self.feed_forward + 4 * self.width)
         mask = tokens * sequence * (2 if self.flash else 4) * (2 if self.windowed else 1)
         scores = 0 if self.flash else tokens * sequence * self.heads * 4
-        return steps + mask + scores
+        return mask + scores

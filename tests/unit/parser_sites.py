@@ -87,6 +87,8 @@ CALLS = {
     "roles/gateway/host/rotation/card_faults:CardConditions.ask": "tests/unit/test_rotation.py: rows that match whole",
     "roles/gateway/host/rotation/card_faults:XidLog.update": "JSON on one line",
     "roles/gateway/host/rotation/run:RotationWatch.start_check": NO_OUTPUT,
+    "roles/memory_records/host/record:read_lines": LINES,
+    "roles/memory_records/host/record:show_unit": "each value that is used is one word or matches whole",
     "roles/nvidia_cards/host/power:_smi": "smi.gpus",
     "roles/operations/job_step_limits:end_unit": NO_OUTPUT,
     "roles/operations/job_step_limits:systemd_limit_hit": ONE_WORD,

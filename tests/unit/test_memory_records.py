@@ -1,0 +1,141 @@
+"""Records of starts: the host's program, the typed reader, and the file next to the inventory."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rigwright import memory_records
+from rigwright.memory_records import (
+    AcceptedRecords,
+    UnreadableRecords,
+    as_measurements,
+    load_accepted,
+    load_all_records,
+    parse_host_records,
+    records_path,
+    save_accepted,
+)
+from roles.memory_records.host import process_memory, record
+from roles.memory_records.host.process_memory import DriverLibrary, PeakUse
+
+COMPUTED = {
+    **{"engine": "llama.cpp 0.3.36", "model": "a" * 64, "settings": "b" * 64, "options": "c" * 64, "driver": ""},
+    **{"cards": [], "context": 4096, "parallel": 1, "weights": 1000, "cache": 100, "work": 10, "later": 0, "host": 0},
+    "share": 0.0,
+}
+DECLARATION = {"fingerprint": "b" * 64, "computed": COMPUTED, "patterns": ["n_ctx_slot"]}
+
+
+def sample_record(invocation: str = "1" * 32, **changes: object) -> dict[str, object]:
+    """A record as the host's program writes it, of this process."""
+    peaks = PeakUse(DriverLibrary("no such library"))
+    peaks.look([os.getpid()])
+    made = record.build_record(DECLARATION, peaks, "/", invocation, 12.34, ["n_slots = 1, n_ctx_slot = 4096"])
+    return {**made, **changes}
+
+
+def test_the_controller_reads_what_the_host_writes(tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    record.write_record(str(path), sample_record())
+    record.write_record(str(path), sample_record("2" * 32))
+    first, last = parse_host_records(path.read_bytes())
+    assert (first.invocation, last.invocation) == ("1" * 32, "2" * 32)
+    assert last.seconds == 12.3
+    assert last.host.peak >= last.host.settled > 0
+    assert last.free_ram > 0
+    found = last.as_measured()
+    assert found is not None
+    assert (found.peak, found.computed.floor) == (last.host.peak, 1110)
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_record_is_replaced_within_one_start_and_kept_over_starts(tmp_path: Path) -> None:
+    path = str(tmp_path / "chat.json")
+    for invocation in ("1", "1", "2", "3", "4", "5", "6", "7"):
+        record.write_record(path, sample_record(invocation * 32))
+    kept = [one["invocation"][0] for one in json.loads(Path(path).read_text())["history"]]
+    assert kept == ["3", "4", "5", "6"]
+    for number in range(record.FINGERPRINTS + 3):
+        record.write_record(path, sample_record(f"{number:032x}", fingerprint=f"{number:064x}"))
+    marks = {one["fingerprint"] for one in json.loads(Path(path).read_text())["history"]}
+    assert len(marks) == record.FINGERPRINTS - 1
+
+
+def test_a_damaged_file_of_earlier_records_is_no_hindrance(tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    for text in ("{", "[]", '{"history": 7}', '{"history": [1, {"fingerprint": []}]}', "[" * 100_000):
+        path.write_text(text)
+        record.write_record(str(path), sample_record())
+        assert json.loads(path.read_text())["invocation"] == "1" * 32
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"fingerprint": "$(reboot)"},
+        {"seconds": -1},
+        {"host": {"peak": "1", "settled": 1}},
+        {"host": {"peak": 1 << 60, "settled": 1}},
+        {"cards": {"GPU-../../x": {"peak": 1, "settled": 1, "name": "x"}}},
+        {"lines": ["\x1b[2J"]},
+        {"lines": ["x" * 301]},
+        {"moment": "yesterday"},
+        {"computed": {**COMPUTED, "parallel": 0}},
+        {"history": [{}]},
+    ],
+)
+def test_another_value_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(UnreadableRecords):
+        parse_host_records(json.dumps(sample_record(**change)))
+
+
+def test_accepted_records_are_kept_next_to_the_inventory(tmp_path: Path) -> None:
+    inventory = str(tmp_path / "rig.py")
+    path = records_path(inventory, "box")
+    assert load_accepted(path) == AcceptedRecords()
+    records = parse_host_records(json.dumps(sample_record()))
+    book = AcceptedRecords().with_records("chat", records).with_records("chat", records)
+    assert len(book.instances["chat"]) == 1
+    save_accepted(path, book)
+    assert load_all_records(inventory) == {"box": book}
+    assert len(as_measurements({"box": book})) == 1
+    path.write_text("{}x")
+    with pytest.raises(UnreadableRecords, match=r"memory/box\.json: .*restore it, or remove it"):
+        load_all_records(inventory)
+
+
+def test_a_share_counts_without_the_cache_that_is_not_needed() -> None:
+    line = "INFO [gpu_worker.py:300] Available KV cache memory: 5.00 GiB"
+    card = {"GPU-12345678": {"peak": 20 << 30, "settled": 20 << 30, "name": "x"}}
+    changes = {"engine": "vllm 0.21.0", "cards": ["rtx"], "share": 0.9, "cache": 1 << 30}
+    values = sample_record(computed={**COMPUTED, **changes}, cards=card, lines=[line])
+    (one,) = parse_host_records(json.dumps(values))
+    found = one.as_measured()
+    assert found is not None
+    assert found.peak == 16 << 30
+
+
+def test_without_a_card_that_answers_a_launch_on_cards_is_no_measurement() -> None:
+    values = sample_record(computed={**COMPUTED, "cards": ["rtx"]})
+    (one,) = parse_host_records(json.dumps(values))
+    assert one.as_measured() is None
+
+
+def test_lines_of_a_log_are_cut_and_printable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    journal = tmp_path / "journalctl"
+    journal.write_text("#!/bin/sh\nprintf 'n_ctx_slot \\033[2J%0400d\\nother\\n' 7\n")
+    journal.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (line,) = record.read_lines("1" * 32, ["n_ctx_slot"])
+    assert len(line) == record.LINE_LENGTH
+    assert line.startswith("n_ctx_slot ?[2J0")
+
+
+def test_memory_of_this_process_and_machine() -> None:
+    found = process_memory.read_ram([os.getpid(), 1 << 30])
+    assert found.peak >= found.now > 0
+    machine = process_memory.read_machine()
+    assert machine["MemTotal"] >= machine["MemAvailable"] > 0
+    assert memory_records.RecordedMachine.model_validate(machine).MemTotal == machine["MemTotal"]
