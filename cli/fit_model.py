@@ -55,7 +55,6 @@ def assess_model(
         return ComputedMemory(
             engine=label,
             model=name,
-            settings=f"{name} {tokens} {sequences}",
             options="",
             cards=tuple(card.name for card in placed),
             driver="",

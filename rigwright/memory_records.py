@@ -68,7 +68,6 @@ class RecordedComputation(HostModel):
 
     engine: Text
     model: Sha256
-    settings: Sha256
     options: Sha256
     cards: Annotated[tuple[Text, ...], Field(max_length=64)]
     driver: Version = ""

@@ -49,10 +49,9 @@ class TrialLaunch:
     def compute(self, card_names: tuple[str, ...], driver: str) -> ComputedMemory:
         """Its computed sizes."""
         model, used = self.model, card_names[: self.cards]
-        settings = hashlib.sha256(f"{self.name} {used} {driver}".encode()).hexdigest()
         options = hashlib.sha256(f"{self.engine} {self.flash} {used}".encode()).hexdigest()
         digest = hashlib.sha256(repr(model).encode()).hexdigest()
-        common = {"model": digest, "settings": settings, "options": options, "cards": used, "driver": driver}
+        common = {"model": digest, "options": options, "cards": used, "driver": driver}
         if self.engine == "vllm":
             return ComputedMemory(
                 engine="vllm",

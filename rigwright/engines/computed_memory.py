@@ -31,7 +31,6 @@ def engine_label(instance: Instance) -> str:
 def compute_memory(
     one: PlacedInstance,
     need: MemoryNeed,
-    fingerprint: str = "",
     *,
     driver: str = "",
     context: int | None = None,
@@ -42,15 +41,12 @@ def compute_memory(
     Args:
         one: The instance on its cards.
         need: Its kind's estimate.
-        fingerprint: SHA-256 of all that its unit is started from; a launch without one has no equal record.
         driver: The version of the driver.
         context: Tokens over all sequences in place of its own.
         parallel: Sequences in place of its own.
     """
     instance = one.instance
     sequences, tokens = need.requests if parallel is None else parallel, need.tokens if context is None else context
-    if (sequences, tokens) != (need.requests, need.tokens):
-        fingerprint = ""
     sized = need.with_tokens(tokens, sequences)
     keys = instance.variant.model_dump(mode="json", exclude={*COMPUTED_KEYS, *IRRELEVANT_KEYS})
     on_cards = bool(one.cards)
@@ -60,8 +56,7 @@ def compute_memory(
     return ComputedMemory(
         engine=engine_label(instance),
         model=_digest(sorted(artefact.sha256 for artefact in instance.weights)),
-        settings=fingerprint or _digest([fingerprint, tokens, sequences, instance.variant_name, "unequal"]),
-        options=_digest(keys),
+        options=_digest([keys, sorted(artefact.sha256 for artefact in instance.artefacts), sorted(one.patches)]),
         cards=tuple(card.name for card in one.cards),
         driver=driver,
         context=tokens,
@@ -78,7 +73,7 @@ def compute_memory(
 def render_memory_declaration(one: PlacedInstance, fingerprint: str) -> str:
     """The file that the recorder on the host copies into each record of an instance."""
     need = kind_of(one.instance).memory(one)
-    computed = asdict(compute_memory(one, need, fingerprint)) if need else None
+    computed = asdict(compute_memory(one, need)) if need else None
     patterns = kind_of(one.instance).memory_patterns
     value = {"fingerprint": fingerprint, "computed": computed, "patterns": list(patterns)}
     return json.dumps(value, indent=1, sort_keys=True) + "\n"

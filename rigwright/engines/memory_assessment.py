@@ -77,7 +77,6 @@ def assess_memory(
     records: Sequence[MeasuredMemory],
     room: Sequence[int],
     *,
-    fingerprint: str = "",
     context: int | None = None,
     parallel: int | None = None,
 ) -> MemoryAssessment | None:
@@ -87,7 +86,6 @@ def assess_memory(
         one: The instance on its cards.
         records: Measured starts.
         room: Free bytes of each of its cards, or of RAM; empty if unknown.
-        fingerprint: SHA-256 of all that its unit is started from; empty if unknown.
         context: Tokens over all sequences in place of its own.
         parallel: Sequences in place of its own.
     """
@@ -97,7 +95,7 @@ def assess_memory(
 
     def compute(tokens: int, sequences: int) -> ComputedMemory:
         given = (None, None) if (tokens, sequences) == (need.tokens, need.requests) else (tokens, sequences)
-        return compute_memory(one, need, fingerprint, context=given[0], parallel=given[1])
+        return compute_memory(one, need, context=given[0], parallel=given[1])
 
     return assess_computed(compute, need, records, _limit_room(one, need, room), context, parallel)
 

@@ -25,10 +25,8 @@ class ComputedMemory:
     """The kind of its engine, and the version."""
     model: str
     """Digest of the weights."""
-    settings: str
-    """Digest of the lock's rows, the variant, its flags, the cards and the driver: the same for the same start."""
     options: str
-    """Digest of the settings beside context, parallel sequences and the type of the KV cache."""
+    """Digest of the engine's locked files and of the settings beside context, sequences and type of the KV cache."""
     cards: tuple[str, ...]
     """Names of the cards, in its order; none for a launch in RAM."""
     driver: str
@@ -157,7 +155,7 @@ def predict(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> Memory
 
 def _predict_start(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> MemoryPrediction:
     known = list(records)
-    same = [one for one in known if one.computed.settings == launch.settings and _has_driver(one.computed, launch)]
+    same = [one for one in known if _is_same(one.computed, launch)]
     if same:
         return _from_same(same)
     near = [one for one in known if _is_neighbour(one.computed, launch)]
@@ -169,9 +167,10 @@ def _predict_start(launch: ComputedMemory, records: Iterable[MeasuredMemory]) ->
     return _from_floor(launch)
 
 
-def _has_driver(one: ComputedMemory, launch: ComputedMemory) -> bool:
-    """Whether a record is of the launch's driver, as far as that is known."""
-    return not launch.driver or one.driver == launch.driver
+def _is_same(one: ComputedMemory, launch: ComputedMemory) -> bool:
+    """Whether a record is of the same variant on the same cards, and of the same driver, as far as that is known."""
+    plain = {"driver": "", "later": 0}
+    return replace(one, **plain) == replace(launch, **plain) and launch.driver in ("", one.driver)
 
 
 def _is_neighbour(one: ComputedMemory, launch: ComputedMemory) -> bool:
@@ -257,7 +256,7 @@ def _from_floor(launch: ComputedMemory) -> MemoryPrediction:
 def predict_ram(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> int | None:
     """RAM that a launch on cards keeps, without pages of files; None without a record of its engine on such cards."""
     known = [one for one in records if one.computed.place == launch.place]
-    same = [one.host for one in known if one.computed.settings == launch.settings]
+    same = [one.host for one in known if _is_same(one.computed, launch)]
     if same:
         return max(same)
     return max((one.host - one.computed.host for one in known), default=-launch.host) + launch.host or None

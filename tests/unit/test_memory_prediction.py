@@ -23,8 +23,7 @@ TOKEN = 128 * 1024  # bytes of a token's KV cache
 
 
 def computed(model: str = "a", context: int = 8192, **changes: object) -> ComputedMemory:
-    settings = f"{model} {context}"
-    made = ComputedMemory("llama.cpp 1", model, settings, "o", CARD, "", context, 1, 8 * GIB, context * TOKEN, 64 * MIB)
+    made = ComputedMemory("llama.cpp 1", model, "o", CARD, "", context, 1, 8 * GIB, context * TOKEN, 64 * MIB)
     return replace(made, **changes)
 
 

@@ -21,7 +21,7 @@ from roles.memory_records.host import process_memory, record
 from roles.memory_records.host.process_memory import DriverLibrary, PeakUse
 
 COMPUTED = {
-    **{"engine": "llama.cpp 0.3.36", "model": "a" * 64, "settings": "b" * 64, "options": "c" * 64, "driver": ""},
+    **{"engine": "llama.cpp 0.3.36", "model": "a" * 64, "options": "c" * 64, "driver": ""},
     **{"cards": [], "context": 4096, "parallel": 1, "weights": 1000, "cache": 100, "work": 10, "later": 0, "host": 0},
     "share": 0.0,
 }

@@ -37,6 +37,8 @@ ELSEWHERE = {
     "cli/lock_resolver/range_requests.py": "tests/unit/test_downloads.py and test_wheels.py: wheels that lie",
     "cli/lock_resolver/image_registry.py": "tests/unit/test_lock_hostile_answers.py: whatever a server answers",
     "roles/gateway/host/rotation/card_faults.py": "tests/unit/test_rotation.py: the journal in any pieces",
+    "roles/memory_records/host/record.py": "tests/unit/test_memory_records.py: a file of root's, damaged",
+    "cli/fit_accept.py": "what it decodes goes to rigwright/memory_records.py",
     "roles/gateway/host/rotation/run.py": "tests/unit/test_rotation.py: an engine's answer, and files of root's",
     "roles/gateway/host/router/answers.py": "tests/unit/test_gateway_router_lifecycle.py: a file of root's",
     "roles/step_durations.py": "tests/unit/test_progress.py: a record of any text",
