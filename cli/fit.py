@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
@@ -17,79 +15,15 @@ from cli.option_types import JSON_OPTION, WholeNumber
 from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
 from cli.tables import print_prose, print_table
 from rigwright.declaration.variant_selection import VariantSwitch, apply_switch
-from rigwright.engines.known_issues import place_instance
-from rigwright.engines.memory_assessment import MemoryAssessment, assess_memory, share_cards
-from rigwright.engines.memory_fit import GIB, MIB
-from rigwright.engines.memory_prediction import MeasuredMemory, predict_ram
+from rigwright.engines.memory_fit import GIB
+from rigwright.memory_answers import FitRow, assess_rig
 from rigwright.memory_records import AcceptedRecords, UnreadableRecords, as_measurements, load_all_records
-from rigwright.model.instance import Instance, patches_by_target
+from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, describe_unknown, format_value
 
 CARDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{1,3}){0,63}")
 COLUMNS = ("rig", "instance", "variant", "place", "takes", "at most", "of", "", "from", "largest context", "parallel")
-
-
-@dataclass(frozen=True)
-class FitRow:
-    """The answer for one instance."""
-
-    rig: str
-    instance: str
-    variant: str
-    place: str
-    answer: MemoryAssessment | None
-    """None where nothing is known of its model's memory."""
-    ram: int | None = None
-    """Bytes of RAM of an instance on cards; None if unknown."""
-    free_ram: int = 0
-    """Bytes of RAM that its box had; 0 if unknown."""
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether it is not certain to fit."""
-        lacks_ram = bool(self.ram and self.free_ram and self.ram > self.free_ram)
-        return lacks_ram or bool(self.answer and self.answer.verdict not in (None, "fits"))
-
-    def as_cells(self) -> tuple[str, ...]:
-        """It for the table."""
-        head = (self.rig, self.instance, self.variant, self.place)
-        if (found := self.answer) is None:
-            return (*head, "", "", "", "unknown", "no header in the lock", "", "")
-        made = found.prediction
-        room = f"{sum(found.room) / GIB:.1f} GiB" if found.room else ""
-        context = "" if found.largest_context is None else str(found.largest_context)
-        parallel = "" if found.most_parallel is None else str(found.most_parallel)
-        sizes = (f"{made.need / GIB:.1f} GiB", f"{made.safe / GIB:.1f} GiB", room)
-        return (*head, *sizes, found.verdict or "room unknown", found.source, context, parallel)
-
-    def as_json(self) -> dict[str, Any]:
-        """It for programs, bytes."""
-        head = {"rig": self.rig, "instance": self.instance, "variant": self.variant, "place": self.place}
-        if (found := self.answer) is None:
-            return {**head, "verdict": "unknown"}
-        made = found.prediction
-        return {
-            **head,
-            "verdict": found.verdict or "room unknown",
-            "need": made.need,
-            "safe": made.safe,
-            "least": made.least,
-            "need_per_card": list(made.per_card(made.need)),
-            "room": list(found.room),
-            "margin": found.margin,
-            "basis": made.basis,
-            "records": made.records,
-            "moment": made.moment,
-            "weights": found.computed.weights,
-            "kv_cache": found.computed.cache,
-            "context": found.computed.context,
-            "parallel": found.computed.parallel,
-            "largest_context": found.largest_context,
-            "most_parallel": found.most_parallel,
-            "ram": self.ram,
-            "free_ram": self.free_ram or None,
-        }
 
 
 @click.command()
@@ -205,48 +139,6 @@ def _switch_variant(
         raise InvalidRequest(f"{host}: {error}") from None
 
 
-def assess_rig(
-    host: str,
-    rig: Rig,
-    chosen: Sequence[Instance],
-    measured: Sequence[MeasuredMemory],
-    book: AcceptedRecords | None,
-    context: int | None = None,
-    parallel: int | None = None,
-) -> list[FitRow]:
-    """The answers for instances of a rig, beside what its other instances take."""
-    placed = {one.name: _place(rig, one) for one in rig.instances}
-    needs = {}
-    for name, one in placed.items():
-        found = assess_memory(one, measured, ())
-        parts = found.prediction.per_card(found.prediction.need) if found else ()
-        needs[name] = dict(zip(one.instance.cards, parts, strict=False))
-    totals = {index: card.vram_mib * MIB for index, card in enumerate(rig.cards)}
-    free_ram = _free_ram(book)
-    rows = []
-    for one in chosen:
-        left = share_cards(totals, needs, one.name)
-        room = tuple(left[index] for index in one.cards) if one.cards else ((free_ram,) if free_ram else ())
-        answer = assess_memory(placed[one.name], measured, room, context=context, parallel=parallel)
-        ram = predict_ram(answer.computed, measured) if answer and one.cards else None
-        place = ", ".join(f"{index}: {rig.cards[index].name}" for index in one.cards) or "RAM"
-        rows.append(FitRow(host, one.name, one.variant_name, place, answer, ram, free_ram))
-    return rows
-
-
-def _place(rig: Rig, instance: Instance) -> Any:
-    patches = patches_by_target(rig.instances, rig.envs, rig.toolkit.patches)
-    return place_instance(
-        instance, (rig.cards[index] for index in instance.cards), patches.get(instance.installed_as, ())
-    )
-
-
-def _free_ram(book: AcceptedRecords | None) -> int:
-    """RAM that the box had in its latest record; 0 if unknown."""
-    every = [one for records in book.instances.values() for one in records] if book else []
-    return max(every, key=lambda one: one.moment).free_ram if every else 0
-
-
 def _print_rows(rows: Sequence[FitRow]) -> None:
     print_table(COLUMNS, [row.as_cells() for row in rows])
     for row in rows:
@@ -254,19 +146,3 @@ def _print_rows(rows: Sequence[FitRow]) -> None:
             print_prose(
                 f"{row.rig}: {row.instance} takes {row.ram / GIB:.1f} GiB of RAM, and {row.free_ram / GIB:.1f} are free"
             )
-
-
-def describe_measured(inventory: str, rigs: Mapping[str, Rig]) -> list[str]:
-    """The measured statements about the instances of rigs that have records and do not certainly fit, a line each."""
-    books = _load_records(inventory)
-    measured = as_measurements(books)
-    if not measured:
-        return []
-    rows = [
-        row for host, rig in rigs.items() for row in assess_rig(host, rig, rig.instances, measured, books.get(host))
-    ]
-    return [
-        f"{row.rig}: {row.instance} {row.answer.description}"
-        for row in rows
-        if row.answer and row.is_doubtful and row.answer.prediction.basis != "floor"
-    ]

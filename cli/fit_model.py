@@ -8,7 +8,6 @@ from fractions import Fraction
 from pathlib import Path
 
 from cli.exit_codes import InvalidRequest
-from cli.fit import FitRow
 from rigwright.declaration.catalog_loader import load_catalog
 from rigwright.engines.memory_assessment import assess_computed
 from rigwright.engines.memory_fit import MIB, MemoryNeed
@@ -19,6 +18,7 @@ from rigwright.engines.memory_prediction import (
     WorkShape,
     llama_windowed_cells,
 )
+from rigwright.memory_answers import FitRow
 from rigwright.memory_records import AcceptedRecords, as_measurements
 from rigwright.model.catalog_schema import Card
 from rigwright.problems import describe_unknown, format_value

@@ -15,7 +15,6 @@ from rigwright.engines.memory_prediction import ComputedMemory, MeasuredMemory
 from rigwright.engines.reported_memory import ReportedMemory
 from rigwright.local_files import read_content, write_atomically
 from rigwright.problems import FrozenModel, printable
-from rigwright.speed_baselines import Moment
 from rigwright.validated_types import Name, Sha256, Text, matching
 
 FOLDER = "memory"
@@ -23,6 +22,9 @@ KEPT = 100  # records of an instance
 MOST = 16 << 20  # bytes of a file
 MOST_ANSWER = 1 << 20  # bytes of a host's file
 Bytes = Annotated[int, Field(ge=0, le=1 << 48, strict=True)]
+RecordMoment = Annotated[
+    str, matching(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a moment, such as 2026-06-10T12:00:00Z")
+]
 Count = Annotated[int, Field(ge=0, le=1 << 32, strict=True)]
 CardUuid = Annotated[str, matching(r"GPU-[0-9a-f-]{8,64}", "the UUID of a card")]
 Version = Annotated[str, matching(r"[0-9.]{0,32}", "a version of numbers and dots, or nothing")]
@@ -92,7 +94,7 @@ class StartRecord(HostModel):
     cgroup: Annotated[dict[GroupFigure, Bytes], Field(max_length=16)] = Field(default={})
     machine: RecordedMachine = RecordedMachine()
     driver: Version = ""
-    moment: Moment
+    moment: RecordMoment
     invocation: Annotated[str, matching(r"[0-9a-f]{32}", "an invocation of systemd")]
     computed: RecordedComputation | None = None
     lines: Annotated[tuple[LogLine, ...], Field(max_length=60)] = ()

@@ -17,7 +17,7 @@ from rigwright.supply.artefact import KvCacheSize
 GIB = 1 << 30
 MIB = 1 << 20
 STEP = 1024  # tokens; messages give a context that fits in such steps
-SOURCE = "only weights and KV cache"
+COMPUTED_SOURCE = "only weights and KV cache"
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def memory_issues(memory: Callable[[PlacedInstance], MemoryNeed | None]) -> tupl
         cure = f"{found.key} = {fits} would fit" if fits else "no context fits next to its weights"
         return f"needs {_format_gib(needed)} of {_format_gib(room)} GiB: {cure}"
 
-    return KnownIssue(weights, SOURCE, refused=True), KnownIssue(context, SOURCE)
+    return KnownIssue(weights, COMPUTED_SOURCE, refused=True), KnownIssue(context, COMPUTED_SOURCE)
 
 
 def _format_gib(size: int) -> str:

@@ -169,8 +169,8 @@ def _predict_start(launch: ComputedMemory, records: Iterable[MeasuredMemory]) ->
 
 def _is_same(one: ComputedMemory, launch: ComputedMemory) -> bool:
     """Whether a record is of the same variant on the same cards, and of the same driver, as far as that is known."""
-    plain = {"driver": "", "later": 0}
-    return replace(one, **plain) == replace(launch, **plain) and launch.driver in ("", one.driver)
+    alike = replace(one, driver="", later=0) == replace(launch, driver="", later=0)
+    return alike and launch.driver in ("", one.driver)
 
 
 def _is_neighbour(one: ComputedMemory, launch: ComputedMemory) -> bool:

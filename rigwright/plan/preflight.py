@@ -8,6 +8,8 @@ from collections import Counter
 from rigwright.engines import kind_of, known_issues
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
 from rigwright.host.supported_systems import system_refusals
+from rigwright.memory_answers import describe_measured
+from rigwright.memory_records import UnreadableRecords
 from rigwright.model.catalog_schema import Card
 from rigwright.model.engine_schema import ParsedEvidence, describe_evidence
 from rigwright.model.fact_types import HostFacts
@@ -183,10 +185,17 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
             if one.port in held
         }
     )
+    measured: dict[str, str] = {}
+    unread: list[str] = []
+    try:
+        measured = describe_measured(rig)
+    except UnreadableRecords as error:
+        unread = [str(error)]
     return (
         found
         + describe_shared_memory(rig.instances, facts)
-        + known_issues.describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit)
+        + known_issues.describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit, measured)
+        + unread
     )
 
 

@@ -139,3 +139,50 @@ def test_memory_of_this_process_and_machine() -> None:
     machine = process_memory.read_machine()
     assert machine["MemTotal"] >= machine["MemAvailable"] > 0
     assert memory_records.RecordedMachine.model_validate(machine).MemTotal == machine["MemTotal"]
+
+
+SYSTEMCTL = """#!/bin/sh
+# a stand-in: the unit is active from the third question on
+count=$(cat {folder}/count 2>/dev/null || echo 0); count=$((count + 1)); echo $count > {folder}/count
+state=activating; [ $count -lt 3 ] || state=active
+printf 'ActiveState=%s\\nInvocationID=%s\\nControlGroup=/unit\\n' $state {invocation}
+printf 'ExecMainStartTimestampMonotonic=1000000\\nActiveEnterTimestampMonotonic=3500000\\n'
+"""
+
+
+def write_programs(folder: Path, systemctl: str) -> None:
+    """Programs of the host, as stand-ins."""
+    for name, text in (("systemctl", systemctl), ("journalctl", "#!/bin/sh\necho 'n_slots = 1, n_ctx_slot = 4096'\n")):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    (folder / "unit").mkdir()
+    (folder / "unit/cgroup.procs").write_text(f"{os.getpid()}\n")
+    (folder / "unit/memory.current").write_text("4096\n")
+
+
+def watch(folder: Path, monkeypatch: pytest.MonkeyPatch, systemctl: str) -> int:
+    """Record a start of the unit that the stand-ins show."""
+    write_programs(folder, systemctl)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr(record, "CGROUPS", str(folder))
+    monkeypatch.setattr(record, "INTERVAL", 0.0)
+    monkeypatch.setattr(record, "SETTLING", 0.0)
+    declaration = folder / "declaration.json"
+    declaration.write_text(json.dumps(DECLARATION))
+    return record.main(["rigwright-chat.service", "chat", str(declaration), str(folder)])
+
+
+def test_a_start_is_watched_until_it_has_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watch(tmp_path, monkeypatch, SYSTEMCTL.format(folder=tmp_path, invocation="1" * 32)) == 0
+    (found,) = parse_host_records((tmp_path / "chat.json").read_bytes())
+    assert (found.seconds, found.invocation, found.fingerprint) == (2.5, "1" * 32, "b" * 64)
+    assert found.host.peak > 0
+    assert found.cgroup == {"current": 4096}
+    assert found.lines == ("n_slots = 1, n_ctx_slot = 4096",)
+
+
+@pytest.mark.parametrize("state", ["failed", "inactive", "deactivating", ""])
+def test_a_start_that_ends_leaves_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    said = f"#!/bin/sh\nprintf 'ActiveState={state}\\nInvocationID={'1' * 32}\\nControlGroup=/unit\\n'\n"
+    assert watch(tmp_path, monkeypatch, said) == 1
+    assert not (tmp_path / "chat.json").exists()

@@ -103,7 +103,7 @@ class DriverLibrary:
                 continue
             if status != 0:
                 break
-            sizes = [one.used for one in uses[: count.value] if one.pid in known and one.used != UNKNOWN]
+            sizes = [int(one.used) for one in uses[: count.value] if one.pid in known and one.used != UNKNOWN]
             return min(sum(sizes), MOST_BYTES)
         return 0
 
