@@ -91,22 +91,31 @@ def assess_rig(
 ) -> list[FitRow]:
     """The answers for instances of a rig, beside what its other instances take."""
     placed = {one.name: _place(rig, one) for one in rig.instances}
-    needs = {}
-    for name, one in placed.items():
-        found = assess_memory(one, measured, ())
-        parts = found.prediction.per_card(found.prediction.need) if found else ()
-        needs[name] = dict(zip(one.instance.cards, parts, strict=False))
     totals = {index: card.vram_mib * MIB for index, card in enumerate(rig.cards)}
+    needs = {one.name: _card_needs(one, placed[one.name], measured, totals) for one in rig.instances}
     free_ram = _free_ram(book)
     rows = []
-    for one in chosen:
-        left = share_cards(totals, needs, one.name)
-        room = tuple(left[index] for index in one.cards) if one.cards else ((free_ram,) if free_ram else ())
-        answer = assess_memory(placed[one.name], measured, room, context=context, parallel=parallel)
-        ram = predict_ram(answer.computed, measured) if answer and one.cards else None
-        place = ", ".join(f"{index}: {rig.cards[index].name}" for index in one.cards) or "RAM"
-        rows.append(FitRow(host, one.name, one.variant_name, place, answer, ram, free_ram))
+    for instance in chosen:
+        left = share_cards(totals, needs, instance.name)
+        ram_room = (free_ram,) if free_ram else ()
+        room = tuple(left[index] for index in instance.cards) if instance.cards else ram_room
+        answer = assess_memory(placed[instance.name], measured, room, context=context, parallel=parallel)
+        ram = predict_ram(answer.computed, measured) if answer and instance.cards else None
+        place = ", ".join(f"{index}: {rig.cards[index].name}" for index in instance.cards) or "RAM"
+        rows.append(FitRow(host, instance.name, instance.variant_name, place, answer, ram, free_ram))
     return rows
+
+
+def _card_needs(
+    instance: Instance, placed: PlacedInstance, measured: Sequence[MeasuredMemory], totals: Mapping[int, int]
+) -> dict[int, int]:
+    """Bytes that an instance takes of each of its cards while it runs all the time."""
+    found = assess_memory(placed, measured, ())
+    if found is None or getattr(instance, "start", "boot") == "on-demand":
+        return {}
+    parts = found.prediction.per_card(found.prediction.need)
+    share = found.computed.share
+    return {index: max(part, int(totals[index] * share)) for index, part in zip(instance.cards, parts, strict=False)}
 
 
 def _place(rig: Rig, instance: Instance) -> PlacedInstance:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.memory_fit.trial import EngineSettings, TrialRow, as_report, run_trial, summarize
@@ -27,16 +28,34 @@ def plan_trial(engine: str, cards: int, most: int) -> list[TrialLaunch]:
     return plan_llama(make_models(rows, "g" if cards else "c")[:most], cards)
 
 
-def print_summary(rows: list[TrialRow]) -> None:
+def format_summary(rows: Sequence[TrialRow]) -> str:
     """The table of errors."""
-    print(f"{'class':30} {'starts':>6} {'P50 %':>7} {'P95 %':>7} {'max %':>7} {'P95 MiB':>8} {'max MiB':>8} above safe")
-    for one in summarize(rows):
-        print(
-            f"{one['class']:30} {one['starts']:6} {one['p50_percent']:7} {one['p95_percent']:7} "
-            f"{one['largest_percent']:7} {one['p95_mib']:8} {one['largest_mib']:8} {one['above_safe']:10}"
-        )
+    head = f"{'class':30} {'starts':>6} {'P50 %':>7} {'P95 %':>7} {'max %':>7} {'P95 MiB':>8} {'max MiB':>8} above safe"
+    lines = [
+        f"{one['class']:30} {one['starts']:6} {one['p50_percent']:7} {one['p95_percent']:7} "
+        f"{one['largest_percent']:7} {one['p95_mib']:8} {one['largest_mib']:8} {one['above_safe']:10}"
+        for one in summarize(rows)
+    ]
     failed = sum(bool(row.failure) for row in rows)
-    print(f"{len({row.name for row in rows})} variants, {len(rows)} starts, {failed} failed")
+    return "\n".join([head, *lines, f"{len({row.name for row in rows})} variants, {len(rows)} starts, {failed} failed"])
+
+
+def run_folder(
+    launches: Sequence[TrialLaunch],
+    folder: Path,
+    settings: EngineSettings,
+    cards: int,
+    limit: float,
+    show: Callable[[str], object],
+) -> list[TrialRow]:
+    """Run a trial in a folder, and show its lines and its table."""
+    if cards:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(cards)))
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = run_trial(launches, folder, settings, folder / "predictions.jsonl", limit, show)
+    show(format_summary(rows))
+    return rows
 
 
 def main() -> None:
@@ -55,20 +74,9 @@ def main() -> None:
     asked = parser.parse_args()
     if not (asked.python if asked.engine == "vllm" else asked.server):
         parser.error("--python is missing" if asked.engine == "vllm" else "--server is missing")
-    if asked.cards:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(asked.cards)))
-        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     settings = EngineSettings(asked.server, asked.python, asked.arguments, asked.patience)
-    asked.models.mkdir(parents=True, exist_ok=True)
-    rows = run_trial(
-        plan_trial(asked.engine, asked.cards, asked.count),
-        asked.models,
-        settings,
-        asked.models / "predictions.jsonl",
-        asked.limit,
-        lambda line: print(line, flush=True),
-    )
-    print_summary(rows)
+    launches = plan_trial(asked.engine, asked.cards, asked.count)
+    rows = run_folder(launches, asked.models, settings, asked.cards, asked.limit, lambda line: print(line, flush=True))
     if asked.report:
         asked.report.write_text(json.dumps(as_report(rows), indent=1) + "\n")
 

@@ -19,7 +19,7 @@ from benchmarks.memory_fit.checkpoints import write_checkpoint
 from benchmarks.memory_fit.launches import LaunchFailed, LaunchResult, measure_launch
 from benchmarks.memory_fit.random_models import RandomModel, write_gguf
 from benchmarks.memory_fit.trial_plan import TrialLaunch
-from rigwright.engines.memory_prediction import MIB, MeasuredMemory, MemoryPrediction, predict
+from rigwright.engines.memory_prediction import MIB, ComputedMemory, MeasuredMemory, MemoryPrediction, predict
 from roles.memory_records.host.process_memory import DriverLibrary
 
 CLASSES = {
@@ -102,9 +102,9 @@ def run_trial(
     settings: EngineSettings,
     predictions: Path,
     limit: float,
-    show: Callable[[str], None],
+    show: Callable[[str], object],
 ) -> list[TrialRow]:
-    """Predict and start each launch.
+    """Predict and start each launch; a trial that ended early goes on in the same folder.
 
     Args:
         launches: In their order.
@@ -117,11 +117,10 @@ def run_trial(
     folder.mkdir(parents=True, exist_ok=True)
     library = DriverLibrary()
     names = tuple(card.name for card in library.read_cards(()))
-    records: list[MeasuredMemory] = []
-    rows: list[TrialRow] = []
+    rows, records = _load_earlier(folder / "measured.jsonl")
     began = time.monotonic()
     with predictions.open("a", encoding="utf-8") as out:
-        for number, launch in enumerate(launches, start=1):
+        for number, launch in enumerate(launches[len(rows) :], start=len(rows) + 1):
             if time.monotonic() - began > limit:
                 show(f"the time limit ends the trial before launch {number}")
                 break
@@ -134,10 +133,27 @@ def run_trial(
             if result is not None:
                 cards = tuple(result.cards[uuid] for uuid in sorted(result.cards))
                 computed = replace(computed, cards=computed.cards[: len(cards)] or computed.cards)
-                records.append(MeasuredMemory(computed, f"{number:04}", cards, result.ram))
-                _write_line(folder / "measured.jsonl", {**asdict(row), "ram": result.ram, "lines": result.lines})
+                record = MeasuredMemory(computed, f"{number:04}", cards, result.ram)
+                records.append(record)
+                kept = {"row": asdict(row), "record": asdict(record), "lines": result.lines}
+            else:
+                kept = {"row": asdict(row)}
+            _write_line(folder / "measured.jsonl", kept)
             show(describe_row(number, row))
     return rows
+
+
+def _load_earlier(path: Path) -> tuple[list[TrialRow], list[MeasuredMemory]]:
+    """What an earlier part of the trial in the same folder has measured: the trial goes on after it."""
+    rows, records = [], []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        found = json.loads(line)
+        rows.append(TrialRow(**found["row"]))
+        if record := found.get("record"):
+            computed = {**record["computed"], "cards": tuple(record["computed"]["cards"])}
+            values = {**record, "computed": ComputedMemory(**computed), "cards": tuple(record["cards"])}
+            records.append(MeasuredMemory(**values))
+    return rows, records
 
 
 def _write_prediction(file: int, number: int, launch: TrialLaunch, made: MemoryPrediction) -> None:
