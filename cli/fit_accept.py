@@ -60,7 +60,7 @@ def accept_records(inventory: str, limit: str | None, names: Sequence[str]) -> U
 
 
 def read_record(box: ConnectedHost, instance: str) -> bytes:
-    """An instance's file of records; empty where there is none, or what came is not whole.
+    """An instance's file of records; empty where there is none, or the answer is not whole.
 
     Raises:
         ConnectionGone: the connection is.

@@ -89,7 +89,7 @@ def assess_rig(
     context: int | None = None,
     parallel: int | None = None,
 ) -> list[FitRow]:
-    """The answers for instances of a rig, beside what its other instances take."""
+    """The answers for instances of a rig, beside its other instances."""
     placed = {one.name: _place(rig, one) for one in rig.instances}
     totals = {index: card.vram_mib * MIB for index, card in enumerate(rig.cards)}
     needs = {one.name: _card_needs(one, placed[one.name], measured, totals) for one in rig.instances}

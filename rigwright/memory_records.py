@@ -33,12 +33,12 @@ LogLine = Annotated[str, matching(r"[ -~]{0,300}", "a line of at most 300 printa
 
 
 class HostModel(FrozenModel):
-    """A part of what a host's program writes; further keys of later versions are ignored."""
+    """A part of a host's file; keys of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class RecordedCard(HostModel):
+class CardMemory(HostModel):
     """Memory on one card."""
 
     peak: Bytes
@@ -46,7 +46,7 @@ class RecordedCard(HostModel):
     name: Text
 
 
-class RecordedRam(HostModel):
+class RamMemory(HostModel):
     """RAM of the processes."""
 
     peak: Bytes
@@ -56,7 +56,7 @@ class RecordedRam(HostModel):
     shmem: Bytes = 0
 
 
-class RecordedMachine(HostModel):
+class MachineMemory(HostModel):
     """RAM of the machine while they ran."""
 
     MemTotal: Bytes = 0
@@ -65,7 +65,7 @@ class RecordedMachine(HostModel):
     shm: Bytes = 0
 
 
-class RecordedComputation(HostModel):
+class ComputedSizes(HostModel):
     """The computed sizes, as the controller wrote them: `ComputedMemory`."""
 
     engine: Text
@@ -83,20 +83,20 @@ class RecordedComputation(HostModel):
     share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
 
 
-class StartRecord(HostModel):
+class StartMemory(HostModel):
     """One start of an instance."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     fingerprint: Sha256
     seconds: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
-    cards: Annotated[dict[CardUuid, RecordedCard], Field(max_length=64)] = Field(default={})
-    host: RecordedRam
+    cards: Annotated[dict[CardUuid, CardMemory], Field(max_length=64)] = Field(default={})
+    host: RamMemory
     cgroup: Annotated[dict[GroupFigure, Bytes], Field(max_length=16)] = Field(default={})
-    machine: RecordedMachine = RecordedMachine()
+    machine: MachineMemory = MachineMemory()
     driver: Version = ""
     moment: RecordMoment
     invocation: Annotated[str, matching(r"[0-9a-f]{32}", "an invocation of systemd")]
-    computed: RecordedComputation | None = None
+    computed: ComputedSizes | None = None
     lines: Annotated[tuple[LogLine, ...], Field(max_length=60)] = ()
 
     def parse_report(self) -> ReportedMemory:
@@ -129,21 +129,21 @@ class StartRecord(HostModel):
 
 
 class _HostFile(HostModel):
-    history: Annotated[tuple[StartRecord, ...], Field(max_length=KEPT)] = ()
+    history: Annotated[tuple[StartMemory, ...], Field(max_length=KEPT)] = ()
 
 
 class UnreadableRecords(ValueError):
     """A file that has no records; says which, and its fault."""
 
 
-def parse_host_records(text: bytes | str) -> tuple[StartRecord, ...]:
+def parse_host_records(text: bytes | str) -> tuple[StartMemory, ...]:
     """The records in a host's file, the latest last.
 
     Raises:
         UnreadableRecords: it is invalid.
     """
     try:
-        return (*_HostFile.model_validate_json(text).history, StartRecord.model_validate_json(text))
+        return (*_HostFile.model_validate_json(text).history, StartMemory.model_validate_json(text))
     except ValidationError as error:
         raise UnreadableRecords(_describe(error)) from None
 
@@ -157,9 +157,9 @@ class AcceptedRecords(FrozenModel):
     """The accepted records of one host."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
-    instances: dict[Name, Annotated[tuple[StartRecord, ...], Field(max_length=KEPT)]] = Field(default={})
+    instances: dict[Name, Annotated[tuple[StartMemory, ...], Field(max_length=KEPT)]] = Field(default={})
 
-    def with_records(self, instance: str, records: Iterable[StartRecord]) -> AcceptedRecords:
+    def with_records(self, instance: str, records: Iterable[StartMemory]) -> AcceptedRecords:
         """It with records of an instance, each start once, the latest last."""
         known = {one.invocation: one for one in (*self.instances.get(instance, ()), *records)}
         ordered = tuple(sorted(known.values(), key=lambda one: one.moment))[-KEPT:]

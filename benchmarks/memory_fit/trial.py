@@ -32,7 +32,7 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class TrialRow:
-    """One launch: what was predicted, and what was measured."""
+    """One launch: the prediction and the measured bytes."""
 
     name: str
     basis: str
@@ -144,7 +144,7 @@ def run_trial(
 
 
 def _load_earlier(path: Path) -> tuple[list[TrialRow], list[MeasuredMemory]]:
-    """What an earlier part of the trial in the same folder has measured: the trial goes on after it."""
+    """The rows and records of an earlier part of the trial in the same folder."""
     rows, records = [], []
     for line in path.read_text().splitlines() if path.exists() else []:
         found = json.loads(line)

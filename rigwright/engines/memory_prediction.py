@@ -210,7 +210,7 @@ def _from_neighbour(launch: ComputedMemory, near: Sequence[MeasuredMemory]) -> M
 
     nearest = min(reversed(near), key=distance)
     need = nearest.peak - nearest.computed.floor + launch.floor
-    # what is computed of a context is uncertain, too: a tenth of the change counts
+    # the computed change by another context is uncertain, too: a tenth of it counts
     spread = SPREAD[NEIGHBOUR].of(need) + distance(nearest) // 10
     return MemoryPrediction(
         need=need,

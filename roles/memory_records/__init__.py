@@ -1,1 +1,1 @@
-"""Memory records: what each start of an instance took, written by a program on the host."""
+"""Memory records: the memory of each start of an instance, written by a program on the host."""

@@ -138,7 +138,7 @@ def test_memory_of_this_process_and_machine() -> None:
     assert found.peak >= found.now > 0
     machine = process_memory.read_machine()
     assert machine["MemTotal"] >= machine["MemAvailable"] > 0
-    assert memory_records.RecordedMachine.model_validate(machine).MemTotal == machine["MemTotal"]
+    assert memory_records.MachineMemory.model_validate(machine).MemTotal == machine["MemTotal"]
 
 
 SYSTEMCTL = """#!/bin/sh

@@ -77,7 +77,7 @@ class DriverLibrary:
         return self._text("nvmlSystemGetDriverVersion", VERSION)
 
     def read_cards(self, processes: Iterable[int]) -> list[CardSample]:
-        """Each card that answers, with what these processes have on it."""
+        """Each card that answers, with the memory of these processes on it."""
         nvml, count = self._nvml, ctypes.c_uint(0)
         if nvml is None or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
             return []

@@ -1,4 +1,4 @@
-"""Record what a start of an instance takes: `record UNIT NAME DECLARATION FOLDER`, run by root while the unit starts.
+"""Record the memory of a start: `record UNIT NAME DECLARATION FOLDER`, run by root while the unit starts.
 
 It looks at the unit's processes from their start until a minute after the unit is ready, and writes FOLDER/NAME.json
 when it is ready and once more at the end. Processes are hostile: each line of their log is matched, cut and counted.
@@ -32,7 +32,7 @@ DIGITS = re.compile(r"[0-9]{1,19}")
 
 
 def show_unit(unit: str) -> dict[str, str]:
-    """What systemd has of a unit; empty where it does not answer."""
+    """Properties of a unit; empty where systemd does not answer."""
     words = ["systemctl", "show", f"--property={SETTINGS}", "--", unit]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
@@ -99,7 +99,7 @@ def write_record(path: str, record: Mapping[str, Any]) -> None:
 def build_record(
     declaration: Mapping[str, Any], peaks: PeakUse, group: str, invocation: str, seconds: float, lines: Sequence[str]
 ) -> dict[str, Any]:
-    """The record of what was seen until now."""
+    """The record of all looks until now."""
     ram = peaks.last_ram
     return {
         "schema": 1,
