@@ -75,7 +75,7 @@ def _memory_lines(log: Path) -> Iterator[str]:
 
 
 def measure_launch(
-    command: Sequence[str], port: int, tokens: int, log: Path, *, patience: float, model: str
+    command: Sequence[str], port: int, tokens: int, log: Path, *, patience: float, model: str, cards: int
 ) -> LaunchResult:
     """Start an engine, have it answer a full batch, and stop it.
 
@@ -86,15 +86,17 @@ def measure_launch(
         log: The file for its output.
         patience: Seconds until it has to answer.
         model: The name that requests have.
+        cards: How many it uses.
 
     Raises:
         LaunchFailed: it ends, or does not answer in time.
     """
     library = DriverLibrary()
     began = time.monotonic()
+    peaks = PeakUse(library)
+    peaks.look(())
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
-    peaks = PeakUse(library)
 
     def look() -> None:
         peaks.look(find_tree(process.pid))
@@ -113,6 +115,7 @@ def measure_launch(
         while time.monotonic() < end:
             look()
             time.sleep(0.2)
+        peaks.use_differences(cards)
         if not answered:
             raise LaunchFailed(log.read_text(errors="replace")[-1500:])
     finally:

@@ -181,6 +181,7 @@ def _start(
             folder / "engine.log",
             patience=settings.patience,
             model=launch.model.name,
+            cards=launch.cards,
         )
     except LaunchFailed as failure:
         return replace(base, failure=str(failure)[-300:] or "no output"), None

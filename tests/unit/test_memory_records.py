@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from rigwright.memory_records import (
     save_accepted,
 )
 from roles.memory_records.host import process_memory, record
-from roles.memory_records.host.process_memory import DriverLibrary, PeakUse
+from roles.memory_records.host.process_memory import CardSample, DriverLibrary, PeakUse
 
 COMPUTED = {
     **{"engine": "llama.cpp 0.3.36", "model": "a" * 64, "options": "c" * 64, "driver": ""},
@@ -186,3 +187,30 @@ def test_a_start_that_ends_leaves_no_record(tmp_path: Path, monkeypatch: pytest.
     said = f"#!/bin/sh\nprintf 'ActiveState={state}\\nInvocationID={'1' * 32}\\nControlGroup=/unit\\n'\n"
     assert watch(tmp_path, monkeypatch, said) == 1
     assert not (tmp_path / "chat.json").exists()
+
+
+class OneCard(DriverLibrary):
+    """A stand-in for the driver's library: one card, whose free bytes fall, and no process that it names."""
+
+    def __init__(self, free: list[int]) -> None:
+        self.free = free
+
+    def read_cards(self, processes: Iterable[int]) -> list[CardSample]:
+        """The next look."""
+        free = self.free.pop(0) if len(self.free) > 1 else self.free[0]
+        return [CardSample("GPU-12345678", "RTX", 24 << 30, 0, free)]
+
+
+def test_where_the_driver_names_no_process_free_memory_counts() -> None:
+    peaks = PeakUse(OneCard([20 << 30, 15 << 30, 16 << 30]))
+    for _ in range(3):
+        peaks.look([])
+    assert peaks.cards == {}
+    peaks.use_differences(1)
+    assert (peaks.cards, peaks.names, peaks.by_difference) == ({"GPU-12345678": 5 << 30}, {"GPU-12345678": "RTX"}, True)
+    peaks.look([])
+    assert peaks.last_cards == {"GPU-12345678": 4 << 30}
+    quiet = PeakUse(OneCard([20 << 30]))
+    quiet.look([])
+    quiet.use_differences(1)
+    assert quiet.cards == {}

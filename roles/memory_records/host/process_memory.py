@@ -12,6 +12,7 @@ KIB = 1024
 MOST_PROCESSES = 4096  # of a control group that are looked at
 MOST_CARDS = 64
 MOST_BYTES = 1 << 48
+LEAST_FALL = 64 << 20  # bytes of a card: less is noise of others
 UNKNOWN = (1 << 64) - 1  # nvml.h, NVML_VALUE_NOT_AVAILABLE
 TOO_SMALL = 7  # nvml.h, NVML_ERROR_INSUFFICIENT_SIZE
 LINE = re.compile(r"(VmHWM|RssAnon|RssFile|RssShmem):\s+([0-9]{1,12}) kB")
@@ -203,13 +204,42 @@ class PeakUse:
     last_cards: dict[str, int] = field(default_factory=dict)
     last_ram: RamSample = field(default_factory=RamSample)
 
+    begun_free: dict[str, int] = field(default_factory=dict)
+    """UUID -> free bytes at the first look."""
+    taken: dict[str, int] = field(default_factory=dict)
+    """UUID -> the most by which free bytes have fallen since."""
+    by_difference: bool = False
+    """Whether `cards` has falls of free bytes, because the driver does not name these processes."""
+
     def look(self, processes: Iterable[int]) -> None:
         """Look once more."""
         known = list(processes)
-        used = [one for one in self.library.read_cards(known) if one.used]
+        every = self.library.read_cards(known)
+        for one in every:
+            fallen = self.begun_free.setdefault(one.uuid, one.free) - one.free
+            self.taken[one.uuid] = max(self.taken.get(one.uuid, 0), fallen)
+        used = [one for one in every if one.used]
+        if self.by_difference and not used:
+            self.last_cards = {one.uuid: max(0, self.begun_free[one.uuid] - one.free) for one in every}
+            self.cards = {uuid: max(size, self.taken[uuid]) for uuid, size in self.cards.items()}
+            self.last_ram = read_ram(known)
+            self.ram = max(self.ram, self.last_ram.peak)
+            return
         self.last_cards = {one.uuid: one.used for one in used}
         self.last_ram = read_ram(known)
         self.ram = max(self.ram, self.last_ram.peak)
         for one in used:
             self.names[one.uuid] = one.name
             self.cards[one.uuid] = max(self.cards.get(one.uuid, 0), one.used)
+
+    def use_differences(self, count: int) -> None:
+        """Take falls of free bytes for so many cards where the driver names none of these processes: in a container it
+        may list them by other numbers.
+        """
+        if self.cards:
+            return
+        most = sorted(self.taken, key=lambda uuid: self.taken[uuid], reverse=True)[:count]
+        self.cards = {uuid: self.taken[uuid] for uuid in most if self.taken[uuid] >= LEAST_FALL}
+        names = {one.uuid: one.name for one in self.library.read_cards(())} if self.cards else {}
+        self.names |= names
+        self.by_difference = bool(self.cards)

@@ -109,6 +109,7 @@ def build_record(
             uuid: {"peak": size, "settled": peaks.last_cards.get(uuid, 0), "name": peaks.names[uuid]}
             for uuid, size in sorted(peaks.cards.items())
         },
+        "by_difference": peaks.by_difference,
         "host": {"peak": peaks.ram, "settled": ram.now, "anon": ram.anon, "file": ram.file, "shmem": ram.shmem},
         "cgroup": read_group(f"{CGROUPS}{group}"),
         "machine": read_machine(),
@@ -135,6 +136,7 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str) -> int:
             peaks.look(list_processes(f"{CGROUPS}{group}"))
         if state == "active" and not ready:
             ready = time.monotonic()
+            peaks.use_differences(_count_cards(declaration))
             lines = read_lines(invocation, patterns)
             write_record(path, build_record(declaration, peaks, group, invocation, _load_seconds(seen), lines))
         if ready and time.monotonic() - ready >= SETTLING:
@@ -142,6 +144,13 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str) -> int:
             return 0
         time.sleep(INTERVAL)
     return 1
+
+
+def _count_cards(declaration: Mapping[str, Any]) -> int:
+    """The declared cards of the instance."""
+    computed = declaration.get("computed")
+    cards = computed.get("cards") if isinstance(computed, dict) else None
+    return len(cards) if isinstance(cards, list) else 0
 
 
 def _load_seconds(seen: Mapping[str, str]) -> float:
