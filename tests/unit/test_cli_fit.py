@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from huggingface_hub import close_session, constants
 
 from benchmarks.memory_fit.random_models import RandomModel, write_gguf
 from cli import main
 from cli.inventory_loading import load_hosts
+from cli.lock_resolver import downloads
 from rigwright.engines.computed_memory import compute_memory
 from rigwright.engines.known_issues import place_instance
 from rigwright.engines.llama_cpp.known_issues import estimate_memory
 from rigwright.inventory import load_rig
+from roles.weights.host import reach
 from tests.stand_ins.demo_lock import write_lock_with_header
+from tests.stand_ins.hub import StandInHub
+from tests.unit import tls_certificates
 
 INVENTORY = """
 from rigwright.inventory import hosts
@@ -125,3 +130,25 @@ def test_bad_input_is_refused_with_one_message(
     done = run_fit(*({"FILE": str(file), "RIG": str(inventory)}.get(word, word) for word in words))
     assert done.exit_code == 2
     assert said in done.output
+
+
+def test_of_a_model_on_the_hub_only_the_header_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "small.gguf"
+    write_gguf(file, RandomModel("small", 4, 1024, 4, 2, 4096, 1000))
+    monkeypatch.setattr(downloads, "PAUSES", (0.0,))
+    for name, value in tls_certificates.trusting_environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(reach, "is_public_address", lambda address: True)
+    close_session()
+    with StandInHub(certificate=tls_certificates.server_certificate()) as hub:
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        hub.add_commit("org/name", {"q4/small.gguf": file.read_bytes()})
+        found = read_answer("--gguf", "org/name/q4/small.gguf", "--cards", "rtx-3090")
+        assert hub.sent_bytes < file.stat().st_size / 4
+        done = run_fit("--gguf", "org/name/q4/smal.gguf")
+    close_session()
+    here = read_answer("--gguf", file, "--cards", "rtx-3090")
+    assert {**found, "variant": ""} == {**here, "variant": ""}
+    assert (done.exit_code, 'did you mean "q4/small.gguf"?' in done.output) == (2, True)
