@@ -93,13 +93,14 @@ def assess_rig(
     placed = {one.name: _place(rig, one) for one in rig.instances}
     totals = {index: card.vram_mib * MIB for index, card in enumerate(rig.cards)}
     needs = {one.name: _card_needs(one, placed[one.name], measured, totals) for one in rig.instances}
-    free_ram = _free_ram(book)
+    free_ram, swap = _free_ram(book)
     rows = []
     for instance in chosen:
         left = share_cards(totals, needs, instance.name)
         ram_room = (free_ram,) if free_ram else ()
         room = tuple(left[index] for index in instance.cards) if instance.cards else ram_room
-        answer = assess_memory(placed[instance.name], measured, room, context=context, parallel=parallel)
+        spare = 0 if instance.cards else swap
+        answer = assess_memory(placed[instance.name], measured, room, swap=spare, context=context, parallel=parallel)
         ram = predict_ram(answer.computed, measured) if answer and instance.cards else None
         place = ", ".join(f"{index}: {rig.cards[index].name}" for index in instance.cards) or "RAM"
         rows.append(FitRow(host, instance.name, instance.variant_name, place, answer, ram, free_ram))
@@ -125,10 +126,13 @@ def _place(rig: Rig, instance: Instance) -> PlacedInstance:
     )
 
 
-def _free_ram(book: AcceptedRecords | None) -> int:
-    """RAM that the box had in its latest record; 0 if unknown."""
+def _free_ram(book: AcceptedRecords | None) -> tuple[int, int]:
+    """RAM and swap that the box had in its latest record; 0 if unknown."""
     every = [one for records in book.instances.values() for one in records] if book else []
-    return max(every, key=lambda one: one.moment).free_ram if every else 0
+    if not every:
+        return 0, 0
+    last = max(every, key=lambda one: one.moment)
+    return last.free_ram, last.machine.SwapFree
 
 
 def describe_measured(rig: Rig) -> dict[str, str]:

@@ -77,6 +77,7 @@ def assess_memory(
     records: Sequence[MeasuredMemory],
     room: Sequence[int],
     *,
+    swap: int = 0,
     context: int | None = None,
     parallel: int | None = None,
 ) -> MemoryAssessment | None:
@@ -86,6 +87,7 @@ def assess_memory(
         one: The instance on its cards.
         records: Measured starts.
         room: Free bytes of each of its cards, or of RAM; empty if unknown.
+        swap: Free bytes of swap, for an instance in RAM.
         context: Tokens over all sequences in place of its own.
         parallel: Sequences in place of its own.
     """
@@ -97,7 +99,7 @@ def assess_memory(
         given = (None, None) if (tokens, sequences) == (need.tokens, need.requests) else (tokens, sequences)
         return compute_memory(one, need, context=given[0], parallel=given[1])
 
-    return assess_computed(compute, need, records, _limit_room(one, need, room), context, parallel)
+    return assess_computed(compute, need, records, _limit_room(one, need, room), context, parallel, swap)
 
 
 def _limit_room(one: PlacedInstance, need: MemoryNeed, room: Sequence[int]) -> tuple[int, ...]:
@@ -115,6 +117,7 @@ def assess_computed(
     room: tuple[int, ...],
     context: int | None = None,
     parallel: int | None = None,
+    swap: int = 0,
 ) -> MemoryAssessment:
     """The answer for computed sizes.
 
@@ -125,6 +128,7 @@ def assess_computed(
         room: Free bytes of each card, or of RAM; empty if unknown.
         context: Tokens over all sequences in place of the estimate's.
         parallel: Sequences in place of the estimate's.
+        swap: Free bytes of swap, for a launch in RAM.
     """
     sequences = parallel or need.requests
     tokens = context if context is not None else need.tokens
@@ -137,7 +141,7 @@ def assess_computed(
         prediction=made,
         computed=computed,
         room=room,
-        verdict=made.judge(room) if room else None,
+        verdict=made.judge(room, swap) if room else None,
         largest_context=find_largest_context(compute, sequences, most, records, room) if known else None,
         most_parallel=find_most_parallel(compute, each, MOST_SEQUENCES, records, room) if known else None,
         key=need.key,

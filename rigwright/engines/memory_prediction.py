@@ -107,15 +107,21 @@ class MemoryPrediction:
         """The part of so many bytes on each card."""
         return tuple(ceil(size * part) for part in self.shares)
 
-    def judge(self, room: Sequence[int]) -> Verdict:
-        """The verdict on free bytes: of each card, or one number for RAM."""
+    def judge(self, room: Sequence[int], swap: int = 0) -> Verdict:
+        """The verdict on free bytes.
+
+        Args:
+            room: Of each card, or one number for RAM.
+            swap: Of swap, with which RAM can be enough and nothing is certain.
+        """
         split = len(room) > 1 and len(self.shares) == len(room)
         safe = self.per_card(self.safe) if split else (self.safe,)
         least = self.per_card(self.least) if split else (self.least,)
         free = tuple(room) if split else (sum(room),)
         if all(size <= there for size, there in zip(safe, free, strict=True)):
             return "fits"
-        return "does not fit" if any(size > there for size, there in zip(least, free, strict=True)) else "may not fit"
+        lacks = any(size > there + swap for size, there in zip(least, free, strict=True))
+        return "does not fit" if lacks else "may not fit"
 
 
 @dataclass(frozen=True)

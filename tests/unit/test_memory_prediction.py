@@ -74,6 +74,12 @@ def test_a_verdict_is_certain_or_none(room: tuple[int, ...], verdict: str) -> No
     assert made.judge(room) == verdict
 
 
+def test_swap_makes_nothing_certain() -> None:
+    made = MemoryPrediction(11 * GIB, 10 * GIB, 12 * GIB, "same variant")
+    assert made.judge((9 * GIB,), 2 * GIB) == "may not fit"
+    assert made.judge((9 * GIB,), GIB - 1) == "does not fit"
+
+
 def test_each_card_needs_its_own_part() -> None:
     made = MemoryPrediction(10 * GIB, 10 * GIB, 10 * GIB, "same variant", shares=(0.75, 0.25))
     assert made.judge((8 * GIB, 3 * GIB)) == "fits"
