@@ -67,6 +67,17 @@ def _ask(port: int, path: str, body: object | None = None, seconds: float = 300)
         return False
 
 
+def _wait_for_cards(library: DriverLibrary) -> None:
+    """Wait until the memory of an earlier engine is free: until two looks are equal, for ten seconds at most."""
+    before, end = [card.free for card in library.read_cards(())], time.monotonic() + 10
+    while before and time.monotonic() < end:
+        time.sleep(0.5)
+        now = [card.free for card in library.read_cards(())]
+        if now == before:
+            return
+        before = now
+
+
 def _memory_lines(log: Path) -> Iterator[str]:
     marks = ("buffer size", "n_ctx_slot", "Available KV", "KV cache size", "Model loading took", "Graph capturing")
     for line in log.read_text(errors="replace").splitlines():
@@ -93,6 +104,7 @@ def measure_launch(
     """
     library = DriverLibrary()
     began = time.monotonic()
+    _wait_for_cards(library)
     peaks = PeakUse(library)
     peaks.look(())
     with log.open("wb") as out:

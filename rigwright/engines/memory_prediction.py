@@ -201,7 +201,7 @@ def _from_same(records: Sequence[MeasuredMemory]) -> MemoryPrediction:
     need = round(median(one.peak for one in records[-5:]))
     return MemoryPrediction(
         need=need,
-        least=fewest - spread.of(fewest),
+        least=max(0, fewest - spread.of(fewest)),
         safe=most + spread.of(most),
         basis="same variant",
         moment=last.moment,

@@ -81,6 +81,15 @@ def test_each_prediction_is_written_before_its_start(tmp_path: Path) -> None:
     assert "3 variants, 4 starts, 1 failed" in format_summary(more)
 
 
+@pytest.mark.parametrize(("engine", "cards"), [("llama.cpp", 0), ("llama.cpp", 1), ("vllm", 1)])
+def test_models_have_heads_that_engines_take(engine: str, cards: int) -> None:
+    for model in {one.model for one in plan_trial(engine, cards, 99)}:
+        assert model.head_width in (64, 128, 256), model
+        assert model.width == model.heads * model.head_width
+        assert model.heads % model.kv_heads == 0
+        assert model.width % 32 == model.feed_forward % 32 == 0
+
+
 def test_plans_have_enough_variants() -> None:
     for engine, cards, fewest in (("llama.cpp", 0, 50), ("llama.cpp", 1, 50), ("vllm", 1, 10)):
         launches = plan_trial(engine, cards, 99)
