@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from rigwright.memory_records import (
     records_path,
     save_accepted,
 )
+from rigwright.project_root import ROOT
 from roles.memory_records.host import process_memory, record
 from roles.memory_records.host.process_memory import CardSample, DriverLibrary, PeakUse
 
@@ -214,3 +217,22 @@ def test_where_the_driver_names_no_process_free_memory_counts() -> None:
     quiet.look([])
     quiet.use_differences(1)
     assert quiet.cards == {}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no cc here")
+def test_the_driver_s_library_names_the_memory_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "libnvidia-ml.so.1"
+    source = ROOT / "tests/stand_ins/nvml.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setenv("STAND_IN_PID", str(os.getpid()))
+    driver = DriverLibrary(str(library))
+    assert driver.driver == "595.91.07"
+    (card,) = driver.read_cards([os.getpid()])
+    assert card.uuid == "GPU-0123abcd-0000-1111-2222-333344445555"
+    assert (card.name, card.total, card.used, card.free) == ("NVIDIA GeForce RTX 3090", 24 << 30, 13 << 30, 10 << 30)
+    assert driver.read_cards([1])[0].used == 0
+
+
+def test_without_a_driver_there_are_no_cards() -> None:
+    driver = DriverLibrary("libno-such-library.so.1")
+    assert (driver.driver, driver.read_cards([1])) == ("", [])
