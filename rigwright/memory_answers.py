@@ -12,8 +12,8 @@ from rigwright.engines.known_issue_rule import PlacedInstance
 from rigwright.engines.known_issues import place_instance
 from rigwright.engines.memory_assessment import MemoryAssessment, assess_memory, share_cards
 from rigwright.engines.memory_fit import GIB, MIB
-from rigwright.engines.memory_prediction import MeasuredMemory, predict_ram
-from rigwright.memory_records import FOLDER, AcceptedRecords, as_measurements, load_all_records
+from rigwright.engines.memory_prediction import RECORDS_FOLDER, MeasuredMemory, predict_ram
+from rigwright.memory_records import AcceptedRecords, as_measurements, load_all_records
 from rigwright.model.instance import Instance, patches_by_target
 from rigwright.model.rig import Rig
 
@@ -141,7 +141,7 @@ def describe_measured(rig: Rig) -> dict[str, str]:
     Raises:
         UnreadableRecords: a file of records is invalid.
     """
-    folder = Path(rig.inventory).absolute().parent / FOLDER
+    folder = Path(rig.inventory).absolute().parent / RECORDS_FOLDER
     try:
         changed = folder.stat().st_mtime_ns
     except OSError:

@@ -11,13 +11,12 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from rigwright.engines import kinds
-from rigwright.engines.memory_prediction import ComputedMemory, MeasuredMemory
+from rigwright.engines.memory_prediction import RECORDS_FOLDER, ComputedMemory, MeasuredMemory
 from rigwright.engines.reported_memory import ReportedMemory
 from rigwright.local_files import read_content, write_atomically
 from rigwright.problems import FrozenModel, printable
 from rigwright.validated_types import Name, Sha256, Text, matching
 
-FOLDER = "memory"
 KEPT = 100  # records of an instance
 MOST = 16 << 20  # bytes of a file
 MOST_ANSWER = 1 << 20  # bytes of a host's file
@@ -168,7 +167,7 @@ class AcceptedRecords(FrozenModel):
 
 def records_path(inventory: str, host: str) -> Path:
     """The file of an inventory's host."""
-    return Path(inventory).absolute().parent / FOLDER / f"{host}.json"
+    return Path(inventory).absolute().parent / RECORDS_FOLDER / f"{host}.json"
 
 
 def load_accepted(file: Path) -> AcceptedRecords:
@@ -201,7 +200,7 @@ def load_all_records(inventory: str) -> dict[str, AcceptedRecords]:
     Raises:
         UnreadableRecords: a file is invalid.
     """
-    folder = Path(inventory).absolute().parent / FOLDER
+    folder = Path(inventory).absolute().parent / RECORDS_FOLDER
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
     return {file.stem: load_accepted(file) for file in files}
 

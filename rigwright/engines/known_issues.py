@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rigwright.engines import kind_of
-from rigwright.engines.known_issue_rule import PlacedInstance
-from rigwright.engines.memory_fit import COMPUTED_SOURCE
+from rigwright.engines.known_issue_rule import COMPUTED_SOURCE, PlacedInstance
 from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import EnvSpec, Instance, patches_by_target
 from rigwright.model.nvidia_tables import ToolkitSpec

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
+from rigwright.engines.known_issue_rule import COMPUTED_SOURCE, KnownIssue, PlacedInstance
 from rigwright.engines.memory_prediction import WorkShape
 from rigwright.supply.artefact import KvCacheSize
 
 GIB = 1 << 30
 MIB = 1 << 20
 STEP = 1024  # tokens; messages give a context that fits in such steps
-COMPUTED_SOURCE = "only weights and KV cache"
 
 
 @dataclass(frozen=True)

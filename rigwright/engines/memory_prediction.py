@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from statistics import median
 from typing import Literal
 
 MIB, GIB = 1 << 20, 1 << 30
+RECORDS_FOLDER = "memory"
+"""The folder of accepted records, next to the inventory."""
 STEP = 1024  # tokens; answers give contexts in such steps
 SAME, NEIGHBOUR, BIAS, FLOOR = "same variant", "neighbour", "learned bias", "floor"
 Basis = Literal["same variant", "neighbour", "learned bias", "floor"]
@@ -185,6 +186,13 @@ def _is_neighbour(one: ComputedMemory, launch: ComputedMemory) -> bool:
     )
 
 
+def _median(values: Iterable[int]) -> float:
+    """The middle one, or the mean of the two in the middle; `statistics` would import a dozen modules."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
 def _record_shares(record: MeasuredMemory) -> tuple[float, ...]:
     total = sum(record.cards)
     return tuple(size / total for size in record.cards) if total and record.computed.cards else ()
@@ -198,7 +206,7 @@ def _from_same(records: Sequence[MeasuredMemory]) -> MemoryPrediction:
     last = records[-1]
     most, fewest = max(one.peak for one in records), min(one.peak for one in records)
     spread = SPREAD[SAME]
-    need = round(median(one.peak for one in records[-5:]))
+    need = round(_median(one.peak for one in records[-5:]))
     return MemoryPrediction(
         need=need,
         least=max(0, fewest - spread.of(fewest)),
@@ -231,7 +239,7 @@ def _from_neighbour(launch: ComputedMemory, near: Sequence[MeasuredMemory]) -> M
 
 def _from_bias(launch: ComputedMemory, others: Sequence[MeasuredMemory]) -> MemoryPrediction:
     residuals = sorted(one.residual for one in others)
-    need = launch.floor + round(median(residuals))
+    need = launch.floor + round(_median(residuals))
     # few records do not show a quantile's tail: the largest residual, and half of the spread more
     beyond = max(0, (residuals[-1] - residuals[0]) // 2)
     spread = SPREAD[BIAS].of(need)

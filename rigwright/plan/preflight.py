@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 from rigwright.engines import kind_of, known_issues
+from rigwright.engines.memory_prediction import RECORDS_FOLDER
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
 from rigwright.host.supported_systems import system_refusals
-from rigwright.memory_answers import describe_measured
-from rigwright.memory_records import UnreadableRecords
 from rigwright.model.catalog_schema import Card
 from rigwright.model.engine_schema import ParsedEvidence, describe_evidence
 from rigwright.model.fact_types import HostFacts
@@ -185,18 +185,27 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
             if one.port in held
         }
     )
-    measured: dict[str, str] = {}
-    unread: list[str] = []
-    try:
-        measured = describe_measured(rig)
-    except UnreadableRecords as error:
-        unread = [str(error)]
+    measured, unread = _describe_memory(rig)
     return (
         found
         + describe_shared_memory(rig.instances, facts)
         + known_issues.describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit, measured)
         + unread
     )
+
+
+def _describe_memory(rig: Rig) -> tuple[dict[str, str], list[str]]:
+    """The measured statements about the instances of a rig, and why there are none where records are invalid."""
+    if not (Path(rig.inventory).absolute().parent / RECORDS_FOLDER).is_dir():
+        return {}, []
+    # few inventories have records
+    from rigwright.memory_answers import describe_measured
+    from rigwright.memory_records import UnreadableRecords
+
+    try:
+        return describe_measured(rig), []
+    except UnreadableRecords as error:
+        return {}, [str(error)]
 
 
 def describe_variant_evidence(cards: tuple[Card, ...], instances: tuple[Instance, ...]) -> list[str]:

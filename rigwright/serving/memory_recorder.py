@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rigwright.engines.computed_memory import render_memory_declaration
 from rigwright.engines.known_issues import place_instance
 from rigwright.model.instance import patches_by_target
 from rigwright.model.rig import Rig
@@ -19,6 +18,9 @@ _START = f"import sys\n\nfrom {_PACKAGE}.record import main\n\nsys.exit(main(sys
 
 def render_recorder(rig: Rig, units: Sequence[InstanceUnit]) -> dict[str, str]:
     """Path in the generation -> text: the program, and for each instance what its records are about."""
+    # few verbs build a generation
+    from rigwright.engines.computed_memory import render_memory_declaration
+
     patches = patches_by_target(rig.instances, rig.envs, rig.toolkit.patches)
     source = ROOT / "roles/memory_records/host"
     program = {

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from checks.survey.host.entry_live import RECORDING
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.project_root import ROOT
@@ -46,6 +47,8 @@ def test_a_start_is_recorded_accepted_and_used(lab: ThrowawayLab, boot: BootHost
     assert 0 < record["host"]["peak"] < 1 << 30
     assert any("n_ctx_slot" in line for line in record["lines"])
     assert "rigwright_memory-chat" in host.run(RECORDERS)
+    lines = host.run("cat /run/systemd/transient/rigwright_memory-chat-*.service").replace('"', "").splitlines()
+    assert len([line for line in lines if RECORDING.fullmatch(line)]) == 1, lines
     assert red_check_lines(inventory) == {}
 
     status, before, _ = fit(inventory)

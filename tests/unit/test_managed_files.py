@@ -25,7 +25,15 @@ from tests.unit.check_runner import red_checks
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what is ours is root's")
 
-OWN_FOLDERS = ("var/jobs", "var/build", "var/weights/deep", "var/starts", "opt/engines", "etc/generations/2/gateway")
+OWN_FOLDERS = (
+    "var/jobs",
+    "var/build",
+    "var/weights/deep",
+    "var/starts",
+    "var/memory",
+    "opt/engines",
+    "etc/generations/2/gateway",
+)
 
 
 class ManagedFilesFixture:
