@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from rigwright.engines.known_issue_rule import PlacedInstance
 from rigwright.engines.known_issues import place_instance
 from rigwright.engines.memory_assessment import MemoryAssessment, assess_memory, share_cards
 from rigwright.engines.memory_fit import GIB, MIB
-from rigwright.engines.memory_prediction import RECORDS_FOLDER, MeasuredMemory, predict_ram
+from rigwright.engines.memory_prediction import MeasuredMemory, predict_ram
 from rigwright.memory_records import AcceptedRecords, as_measurements, load_all_records
 from rigwright.model.instance import Instance, patches_by_target
 from rigwright.model.rig import Rig
@@ -141,9 +140,8 @@ def describe_measured(rig: Rig) -> dict[str, str]:
     Raises:
         UnreadableRecords: a file of records is invalid.
     """
-    folder = Path(rig.inventory).absolute().parent / RECORDS_FOLDER
     try:
-        changed = folder.stat().st_mtime_ns
+        changed = rig.memory_records.stat().st_mtime_ns
     except OSError:
         return {}
     books, measured = _load_measurements(rig.inventory, changed)

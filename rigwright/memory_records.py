@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from rigwright.engines import kinds
-from rigwright.engines.memory_prediction import RECORDS_FOLDER, ComputedMemory, MeasuredMemory
+from rigwright.engines.memory_prediction import ComputedMemory, MeasuredMemory
 from rigwright.engines.reported_memory import ReportedMemory
 from rigwright.local_files import read_content, write_atomically
+from rigwright.model.rig import RECORDS_FOLDER
 from rigwright.problems import FrozenModel, printable
 from rigwright.validated_types import Name, Sha256, Text, matching
 

@@ -20,7 +20,6 @@ from rigwright.engines.instance_request import MODELS, ONE_TOKEN, STREAMED, Inst
 from rigwright.engines.known_issue_rule import KnownIssue
 from rigwright.engines.log_causes import Cause, StartupFacts
 from rigwright.engines.metrics import MetricNames
-from rigwright.engines.reported_memory import ReportedMemory
 from rigwright.engines.sandbox import Sandbox as Sandbox
 from rigwright.host.systemd import ExpandedWord
 from rigwright.model.engine_schema import EngineKeys, VariantKeys
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from rigwright.engines.known_issue_rule import PlacedInstance
     from rigwright.engines.memory_fit import MemoryNeed
     from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
+    from rigwright.engines.reported_memory import ReportedMemory
     from rigwright.model.catalog_schema import Catalog, ModelKeys, ModelSelection
     from rigwright.model.fact_types import HostFacts
     from rigwright.model.instance import Instance, ModelPart
@@ -135,6 +135,8 @@ class Kind(ABC):
 
     def parse_memory(self, lines: Iterable[str]) -> ReportedMemory:
         """The engine's own report of its memory in such lines; a process that was taken over may have written any."""
+        from rigwright.engines.reported_memory import ReportedMemory
+
         return ReportedMemory()
 
     def contention(self, instance: Instance) -> str:

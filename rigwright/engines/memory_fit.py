@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from rigwright.engines.known_issue_rule import COMPUTED_SOURCE, KnownIssue, PlacedInstance
-from rigwright.engines.memory_prediction import WorkShape
 from rigwright.supply.artefact import KvCacheSize
+
+if TYPE_CHECKING:
+    from rigwright.engines.memory_prediction import WorkShape
 
 GIB = 1 << 30
 MIB = 1 << 20

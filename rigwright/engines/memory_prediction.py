@@ -8,8 +8,6 @@ from math import ceil
 from typing import Literal
 
 MIB, GIB = 1 << 20, 1 << 30
-RECORDS_FOLDER = "memory"
-"""The folder of accepted records, next to the inventory."""
 STEP = 1024  # tokens; answers give contexts in such steps
 SAME, NEIGHBOUR, BIAS, FLOOR = "same variant", "neighbour", "learned bias", "floor"
 Basis = Literal["same variant", "neighbour", "learned bias", "floor"]

@@ -30,19 +30,12 @@ class ReportedMemory:
 
 
 # llama-model.cpp, llama-kv-cache.cpp, llama-context.cpp; shown with --verbosity 4.
-LLAMA_PATTERNS = (" buffer size = ", "n_ctx_slot = ")
 _BUFFER = re.compile(
     r"[0-9.]{0,20} ?[A-Z]? ?(?:load_tensors|llama_kv_cache|llama_context|sched_reserve|llama_memory_recurrent): {1,40}"
     r"(\S{1,40}) {1,2}(model|KV|RS|output|compute) buffer size = {1,16}([0-9]{1,9}\.[0-9]{2}) MiB"
 )
 _SLOTS = re.compile(r".{0,120}\bn_slots = ([0-9]{1,4}), n_ctx_slot = ([0-9]{1,9})\b.{0,80}")
 # v1/worker/gpu_worker.py, gpu_model_runner.py, v1/core/kv_cache_utils.py
-VLLM_PATTERNS = (
-    "Model loading took ",
-    "Available KV cache memory: ",
-    " KV cache size: ",
-    "Graph capturing finished in ",
-)
 _LOADED = re.compile(r".{0,200}\bModel loading took ([0-9]{1,5}(?:\.[0-9]{1,4})?) GiB\b.{0,200}")
 _AVAILABLE = re.compile(r".{0,200}\bAvailable KV cache memory: ([0-9]{1,5}(?:\.[0-9]{1,4})?) GiB\b.{0,200}")
 _TOKENS = re.compile(r".{0,200}\bKV cache size: ([0-9]{1,3}(?:,[0-9]{3}){0,4}) tokens\b.{0,200}")

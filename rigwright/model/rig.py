@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.model.accounts import ServiceAccounts
@@ -26,6 +27,10 @@ from rigwright.supply.supply_signatures import SupplySignature
 
 if TYPE_CHECKING:
     from rigwright.signing.trusted_signers import TrustedSigners
+
+
+RECORDS_FOLDER = "memory"
+"""The folder of accepted records of memory, next to an inventory."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,11 @@ class Rig:
     """All of it that the inventory has, whatever of it is this rig's."""
     requests: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     """Group of wheels or conda packages -> the requirements that the catalogue resolves it from."""
+
+    @property
+    def memory_records(self) -> Path:
+        """The folder of accepted records of its instances' memory, next to its inventory."""
+        return Path(self.inventory).absolute().parent / RECORDS_FOLDER
 
     @property
     def supply_faults(self) -> tuple[Problem, ...]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 
 from rigwright.engines import kind_of, known_issues
-from rigwright.engines.memory_prediction import RECORDS_FOLDER
 from rigwright.gateway.gateway_units import GATEWAY_PREFIX as GATEWAY_PREFIX
 from rigwright.host.supported_systems import system_refusals
 from rigwright.model.catalog_schema import Card
@@ -196,7 +194,7 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
 
 def _describe_memory(rig: Rig) -> tuple[dict[str, str], list[str]]:
     """The measured statements about the instances of a rig, and why there are none where records are invalid."""
-    if not (Path(rig.inventory).absolute().parent / RECORDS_FOLDER).is_dir():
+    if not rig.memory_records.is_dir():
         return {}, []
     # few inventories have records
     from rigwright.memory_answers import describe_measured

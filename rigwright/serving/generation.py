@@ -36,7 +36,6 @@ from rigwright.serving.instance_units import (
     listener_units,
     port_socket,
 )
-from rigwright.serving.memory_recorder import RECORDER, render_recorder
 from rigwright.validated_types import CardIndex, Name, VariantName
 
 UNIT = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
@@ -298,6 +297,9 @@ def build_generation(
         tools: The host's Python tools.
         nodes: Instance -> the NUMA node that its cards are at, where they share one.
     """
+    # few verbs build a generation
+    from rigwright.serving.memory_recorder import RECORDER, render_recorder
+
     toolkits = sorted({made.toolkit.folder for made in installations.values() if made.toolkit and made.toolkit.folder})
     engines = {name: rig.roots.installation_path(made.folder) for name, made in installations.items()}
     units = tuple(

@@ -18,7 +18,6 @@ from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
 from rigwright.engines.log_causes import Cause, StartupFacts
 from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.metrics import MetricNames
-from rigwright.engines.reported_memory import ReportedMemory
 from rigwright.engines.vllm import Vllm
 from rigwright.model.catalog_schema import Catalog, ModelKeys, ModelSelection
 from rigwright.model.containers.archive_tables import CDI_SPEC, REFRESH_UNIT
@@ -31,6 +30,7 @@ from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
+    from rigwright.engines.reported_memory import ReportedMemory
     from rigwright.model.fact_types import HostFacts
 
 

@@ -17,7 +17,6 @@ from rigwright.engines.llama_cpp import build, capabilities, command, log_patter
 from rigwright.engines.llama_cpp.catalog_keys import MANAGED_FLAGS, LlamaEngine, LlamaVariant
 from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.metrics import MetricNames
-from rigwright.engines.reported_memory import LLAMA_PATTERNS, ReportedMemory, parse_llama_memory
 from rigwright.model.catalog_schema import Catalog, ModelKeys, ModelSelection
 from rigwright.model.engine_schema import EngineKeys
 from rigwright.model.installation import Installation, InstallJob
@@ -29,6 +28,7 @@ from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
+    from rigwright.engines.reported_memory import ReportedMemory
     from rigwright.model.fact_types import HostFacts
 
 
@@ -50,7 +50,7 @@ class LlamaCpp(InstallingKind):
     request_log = log_patterns.REQUEST_LOG
     log_marker = log_patterns.MARKER
     metric_names = capabilities.METRIC_NAMES
-    memory_patterns = LLAMA_PATTERNS
+    memory_patterns = log_patterns.MEMORY_PATTERNS
 
     def rules(self) -> tuple[KnownIssue, ...]:
         """rigwright/engines/llama_cpp/known_issues.py."""
@@ -67,6 +67,8 @@ class LlamaCpp(InstallingKind):
 
     def parse_memory(self, lines: Iterable[str]) -> ReportedMemory:
         """Its buffers, which it lists with the flag `verbosity = "4"`, and its slots."""
+        from rigwright.engines.reported_memory import parse_llama_memory
+
         return parse_llama_memory(lines)
 
     def contention(self, instance: Instance) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -17,7 +17,6 @@ from rigwright.engines.log_causes import StartupFacts
 from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.metrics import MetricNames
 from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
-from rigwright.engines.reported_memory import VLLM_PATTERNS, ReportedMemory, parse_vllm_memory
 from rigwright.engines.vllm import (
     capabilities,
     command,
@@ -42,6 +41,9 @@ from rigwright.model.instance import Instance, ModelPart
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.supply.lock import Artefact
+
+if TYPE_CHECKING:
+    from rigwright.engines.reported_memory import ReportedMemory
 
 DISTRIBUTION = "vllm"
 # The suffix of the version of a build for the CPU.
@@ -72,7 +74,7 @@ class Vllm(Kind):
     log_marker = log_patterns.MARKER
     metric_names = runtime_log.METRIC_NAMES
     startup_patterns = runtime_log.STARTUP_PATTERNS
-    memory_patterns = VLLM_PATTERNS
+    memory_patterns = runtime_log.MEMORY_PATTERNS
     validates_model_name = True
     salts_prompts = True
     has_stream_usage = True
@@ -94,6 +96,8 @@ class Vllm(Kind):
 
     def parse_memory(self, lines: Iterable[str]) -> ReportedMemory:
         """Its profile: weights, KV cache and graphs."""
+        from rigwright.engines.reported_memory import parse_vllm_memory
+
         return parse_vllm_memory(lines)
 
     def parse_startup(self, lines: Iterable[str]) -> StartupFacts:
