@@ -20,7 +20,7 @@ from rigwright.validated_types import Name, Sha256, Text, matching
 
 KEPT = 100  # records of an instance
 MOST = 16 << 20  # bytes of a file
-MOST_ANSWER = 1 << 20  # bytes of a host's file
+MOST_ANSWER = 2 << 20  # bytes of a host's file
 Bytes = Annotated[int, Field(ge=0, le=1 << 48, strict=True)]
 RecordMoment = Annotated[
     str, matching(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a moment, such as 2026-06-10T12:00:00Z")
@@ -114,7 +114,9 @@ class StartMemory(HostModel):
         peaks = tuple(self.cards[uuid].peak for uuid in sorted(self.cards))
         # an engine that takes its share has a larger KV cache than it needs
         available = self.parse_report().cache if computed.share else 0
-        if computed.share and available:
+        if computed.share and not available:
+            return None
+        if computed.share:
             each = computed.cache // max(1, len(computed.cards))
             peaks = tuple(max(0, peak - available + each) for peak in peaks)
         # of a launch on cards, pages of files are free memory

@@ -119,6 +119,8 @@ def test_a_share_counts_without_the_cache_that_is_not_needed() -> None:
     found = one.as_measured()
     assert found is not None
     assert found.peak == 16 << 30
+    (one,) = parse_host_records(json.dumps({**values, "lines": []}))
+    assert one.as_measured() is None
 
 
 def test_without_a_card_that_answers_a_launch_on_cards_is_no_measurement() -> None:
