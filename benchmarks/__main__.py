@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ import benchmarks.pull_fleet
 import benchmarks.verb_durations
 import benchmarks.weight_fetch
 from benchmarks import BenchmarkFailed
+from benchmarks.memory_fit.__main__ import plan_trial, run_folder
+from benchmarks.memory_fit.trial import EngineSettings, as_report
 from cli.bench_options import JSON_OPTION, parse_counts
 from cli.output_file import write_output
 from cli.tables import format_size, print_table
@@ -402,6 +405,42 @@ def pullers(boxes: int, file: str | None) -> None:
     ]
     print_table(("round", "boxes", "verified", "requests/box", "bytes/box", "nginx processor s", "seconds"), rows)
     click.echo(f"{report.date}, {report.cpus} CPUs, load {report.load:.1f}")
+
+
+@main.command("memory-fit")
+@click.option("--engine", type=click.Choice(["llama.cpp", "vllm"]), default="llama.cpp", show_default=True)
+@click.option("--server", default="", help="llama-server.")
+@click.option("--python", default="", help="The interpreter that has vLLM.")
+@click.option("--models", type=click.Path(file_okay=False, path_type=Path), required=True, help="For models and logs.")
+@click.option("--cards", type=click.IntRange(0, 64), default=0, show_default=True, help="Of a launch; 0: processor.")
+@click.option("--count", type=click.IntRange(1, 99), default=99, help="Models at most.")
+@click.option("--limit", type=click.FloatRange(1, 86400), default=3600, show_default=True, help="Seconds.")
+@JSON_OPTION
+@click.argument("arguments", nargs=-1)
+def memory_fit(
+    engine: str,
+    server: str,
+    python: str,
+    models: Path,
+    cards: int,
+    count: int,
+    limit: float,
+    file: str | None,
+    arguments: tuple[str, ...],
+) -> None:
+    """Compare predicted and measured memory of a real engine with models of random weights.
+
+    Each prediction is written to predictions.jsonl in the folder before the start. The trial goes on where an earlier
+    one in the folder ended. ARGUMENTS, after --, are further ones of the engine. Needs no root; on a machine without
+    Rigwright's packages `python -m benchmarks.memory_fit` is the same.
+    """
+    if not (python if engine == "vllm" else server):
+        raise click.UsageError("--python is missing" if engine == "vllm" else "--server is missing")
+    settings = EngineSettings(server, python, [*arguments])
+    with errors():
+        rows = run_folder(plan_trial(engine, cards, count), models, settings, cards, limit, click.echo)
+    if file:
+        write_output(file, json.dumps(as_report(rows), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -82,6 +82,7 @@ def test_ledger(survey: SurveyAnswers, roots: Roots, service_users: tuple[str, .
         roots.builds,
         records_folder(roots),
         roots.startup_records,
+        roots.memory_records,
         roots.installations,
         roots.generations,
         roots.credentials,

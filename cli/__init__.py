@@ -16,14 +16,33 @@ from cli.prog_name import NAME, prog_name, with_prog_name, with_typed_inventory
 
 # Section of the help -> its verbs. A verb is a function of that name, in the module of that name or in VERB_MODULES
 COMMAND_SECTIONS = {
-    "Build": ("init", "new", "lock", "bundle", "sign", "validate", "plan", "deploy", "switch", "rollback", "remove"),
+    "Build": (
+        "init",
+        "new",
+        "lock",
+        "bundle",
+        "sign",
+        "validate",
+        "plan",
+        "fit",
+        "deploy",
+        "switch",
+        "rollback",
+        "remove",
+    ),
     "Inspect": ("status", "check", "verify-verdict", "doctor", "logs", "show", "sbom"),
     "Serve": ("chat", "key", "usage", "bench"),
     "Operate": ("rollout", "start", "stop", "restart", "ssh"),
     "Develop": ("demo", "lab", "test", "install"),
 }
 LEFT = ("Build", "Develop")  # sections of the help's left column
-HELP_ROWS = {"start": ("start, stop, restart", "Manage instances"), "stop": (), "restart": ()}
+HELP_ROWS = {
+    "plan": ("plan, fit", "Preview a deploy or memory"),
+    "fit": (),
+    "start": ("start, stop, restart", "Manage instances"),
+    "stop": (),
+    "restart": (),
+}
 """Verb -> the row of the help that stands for it and others; empty for those others."""
 # modules of several verbs
 VERB_MODULES = {

@@ -12,6 +12,8 @@ from rigwright.declaration.entry_validation import find_exposed_files, list_secr
 from rigwright.engines import kind_of
 from rigwright.engines.known_issues import describe_warnings, place_instance
 from rigwright.engines.memory_fit import GIB
+from rigwright.memory_answers import describe_measured
+from rigwright.memory_records import UnreadableRecords
 from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import EnvSpec, Instance, patches_by_target
 from rigwright.model.nvidia_tables import ToolkitSpec
@@ -27,8 +29,9 @@ def validate(inventory: str, limit: str | None) -> None:
     Example: rigwright validate rig.py
     """
     rows: list[tuple[str, ...]] = []
+    rigs = load_host_rigs(load_hosts(inventory, limit))
     warned: list[str] = []
-    for name, rig in load_host_rigs(load_hosts(inventory, limit)).items():
+    for name, rig in rigs.items():
         require_deployable(rig)
         for i in rig.instances:
             cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"
@@ -50,7 +53,12 @@ def validate(inventory: str, limit: str | None) -> None:
                     _describe_cache(rig.cards, rig.instances, rig.envs, rig.toolkit, i),
                 )
             )
-        warned += [f"{name}: {said}" for said in describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit)]
+        try:
+            measured = describe_measured(rig)
+        except UnreadableRecords as error:
+            raise click.ClickException(str(error)) from None
+        known = describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit, measured)
+        warned += [f"{name}: {said}" for said in known]
         warned += [f"{name}: {what}: {cure}" for what, cure in find_exposed_files([rig]).items()]
         commands = {source: what for source, what in list_secret_sources(rig).items() if not isinstance(source, str)}
         warned += [f"{name}: {what}: {source} exists; a deploy runs it" for source, what in commands.items()]

@@ -34,6 +34,7 @@ def base(context: DeployContext) -> None:
                 records_folder(rig.roots),
                 installation.records_folder(rig.roots),
                 rig.roots.startup_records,
+                rig.roots.memory_records,
             ),
             ours,
         ),

@@ -69,6 +69,7 @@ def removal(run: HostRun) -> None:
                 installation.records_folder(rig.roots),
                 rig.roots.startup_records,
                 rig.roots.residency,
+                rig.roots.memory_records,
                 rig.roots.rollout,
             ),
         ],

@@ -88,6 +88,7 @@ def declared_folders(roots: Roots) -> dict[str, int]:
         roots.builds,
         records_folder(roots),
         roots.startup_records,
+        roots.memory_records,
         roots.installations,
         roots.generations,
     )

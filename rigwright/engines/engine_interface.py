@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rigwright.engines.known_issue_rule import PlacedInstance
     from rigwright.engines.memory_fit import MemoryNeed
     from rigwright.engines.offline_bench import OfflineBench, OfflineBenchSpec
+    from rigwright.engines.reported_memory import ReportedMemory
     from rigwright.model.catalog_schema import Catalog, ModelKeys, ModelSelection
     from rigwright.model.fact_types import HostFacts
     from rigwright.model.instance import Instance, ModelPart
@@ -121,6 +122,9 @@ class Kind(ABC):
     startup_patterns: ClassVar[tuple[str, ...]] = ()
     """Patterns of the lines of its log that `parse_startup` reads; at most twenty lines of a start are kept."""
 
+    memory_patterns: ClassVar[tuple[str, ...]] = ()
+    """Texts of the lines of its log that a record of a start's memory keeps."""
+
     def rules(self) -> tuple[KnownIssue, ...]:
         """Known problems of its instances."""
         return ()
@@ -128,6 +132,12 @@ class Kind(ABC):
     def memory(self, one: PlacedInstance) -> MemoryNeed | None:
         """The memory that one of its instances keeps; None if unknown."""
         return None
+
+    def parse_memory(self, lines: Iterable[str]) -> ReportedMemory:
+        """The engine's own report of its memory in such lines; a process that was taken over may have written any."""
+        from rigwright.engines.reported_memory import ReportedMemory
+
+        return ReportedMemory()
 
     def contention(self, instance: Instance) -> str:
         """Why two of it at once would keep each other waiting, whatever memory there is; empty where they would not."""

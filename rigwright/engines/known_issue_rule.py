@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import Instance
 
+COMPUTED_SOURCE = "only weights and KV cache"
+"""The source of computed statements about memory."""
+
 
 @dataclass(frozen=True)
 class PlacedInstance:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rigwright.engines import kind_of
-from rigwright.engines.known_issue_rule import PlacedInstance
+from rigwright.engines.known_issue_rule import COMPUTED_SOURCE, PlacedInstance
 from rigwright.model.catalog_schema import Card
 from rigwright.model.instance import EnvSpec, Instance, patches_by_target
 from rigwright.model.nvidia_tables import ToolkitSpec
@@ -34,9 +34,19 @@ def describe_warnings(
     instances: tuple[Instance, ...],
     envs: tuple[EnvSpec, ...],
     toolkit_spec: ToolkitSpec,
+    measured: Mapping[str, str],
 ) -> list[str]:
-    """Known problems of a rig or its instances that do not refuse it, a line each."""
+    """Known problems of a rig or its instances that do not refuse it, a line each.
+
+    Args:
+        cards: By GPU index.
+        instances: The declared instances.
+        envs: The declared environments.
+        toolkit_spec: The toolkit, with its patches.
+        measured: Instance -> the measured statement about its memory, in place of the computed one; empty if it fits.
+    """
     return [
+        *(f"{name}: {said}" for name, said in measured.items() if said),
         *(
             f"{one.name}: {said}"
             for one in instances
@@ -48,5 +58,6 @@ def describe_warnings(
                 ),
                 refused=False,
             )
+            if one.name not in measured or not said.endswith(f"({COMPUTED_SOURCE})")
         ),
     ]

@@ -7,16 +7,19 @@ take some of each card in addition, and layers do not divide evenly.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
+from rigwright.engines.known_issue_rule import COMPUTED_SOURCE, KnownIssue, PlacedInstance
 from rigwright.supply.artefact import KvCacheSize
+
+if TYPE_CHECKING:
+    from rigwright.engines.memory_prediction import WorkShape
 
 GIB = 1 << 30
 MIB = 1 << 20
 STEP = 1024  # tokens; messages give a context that fits in such steps
-SOURCE = "only weights and KV cache"
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,12 @@ class MemoryNeed:
     """The same in values."""
     share: float = 1.0
     """The part of each card that it may take."""
+    work: WorkShape | None = None
+    """None if unknown."""
+    repacked: int = 0
+    """Bytes that an engine without cards keeps a second time."""
+    takes_share: bool = False
+    """Whether it takes all of its share, whatever it needs."""
 
     @property
     def token_bytes(self) -> int:
@@ -59,6 +68,20 @@ class MemoryNeed:
         short = kept.window_keys * self.key_bytes + kept.window_values * self.value_bytes
         in_windows = min(tokens // self.requests, kept.window) * self.requests
         return self.weights + int(tokens * each + in_windows * short)
+
+    def work_bytes(self, *, on_cards: bool) -> tuple[int, int]:
+        """Bytes of computation: from the start on, and in RAM those that are taken as contexts fill."""
+        again = 0 if on_cards else self.repacked
+        if self.work is None or not self.tokens:
+            return again, 0
+        sequence = max(1, self.tokens // self.requests)
+        growing = self.work.context_bytes(sequence, self.requests)
+        steps = self.work.step_bytes(sequence, self.requests) + again
+        return (steps + growing, 0) if on_cards else (steps, growing)
+
+    def with_tokens(self, tokens: int, requests: int) -> MemoryNeed:
+        """It with another context and number of requests."""
+        return replace(self, tokens=tokens, requests=requests)
 
     def max_tokens(self, room: int) -> int:
         """The most tokens that fit into so many bytes, in whole steps."""
@@ -98,7 +121,7 @@ def memory_issues(memory: Callable[[PlacedInstance], MemoryNeed | None]) -> tupl
         cure = f"{found.key} = {fits} would fit" if fits else "no context fits next to its weights"
         return f"needs {_format_gib(needed)} of {_format_gib(room)} GiB: {cure}"
 
-    return KnownIssue(weights, SOURCE, refused=True), KnownIssue(context, SOURCE)
+    return KnownIssue(weights, COMPUTED_SOURCE, refused=True), KnownIssue(context, COMPUTED_SOURCE)
 
 
 def _format_gib(size: int) -> str:

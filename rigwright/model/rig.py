@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.model.accounts import ServiceAccounts
@@ -27,6 +28,10 @@ from rigwright.supply.supply_signatures import SupplySignature
 
 if TYPE_CHECKING:
     from rigwright.signing.trusted_signers import TrustedSigners
+
+
+RECORDS_FOLDER = "memory"
+"""The folder of accepted records of memory, next to an inventory."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,11 @@ class Rig:
     """Group of wheels or conda packages -> the requirements that the catalogue resolves it from."""
     on_demand: OnDemandEntry = field(default_factory=OnDemandEntry)
     """The settings for its instances on demand."""
+
+    @property
+    def memory_records(self) -> Path:
+        """The folder of accepted records of its instances' memory, next to its inventory."""
+        return Path(self.inventory).absolute().parent / RECORDS_FOLDER
 
     @property
     def supply_faults(self) -> tuple[Problem, ...]:

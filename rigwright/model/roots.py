@@ -68,6 +68,11 @@ class Roots(InventoryModel):
         return f"{self.state}/starts"
 
     @property
+    def memory_records(self) -> str:
+        """Records of the memory that each instance's starts have taken."""
+        return f"{self.state}/memory"
+
+    @property
     def rollout(self) -> str:
         """The marker of a rollout that changes the host."""
         return f"{self.state}/rollout"

@@ -183,11 +183,27 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
             if one.port in held
         }
     )
+    measured, unread = _describe_memory(rig)
     return (
         found
         + describe_shared_memory(rig.instances, facts)
-        + known_issues.describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit)
+        + known_issues.describe_warnings(rig.cards, rig.instances, rig.envs, rig.toolkit, measured)
+        + unread
     )
+
+
+def _describe_memory(rig: Rig) -> tuple[dict[str, str], list[str]]:
+    """The measured statements about the instances of a rig, and why there are none where records are invalid."""
+    if not rig.memory_records.is_dir():
+        return {}, []
+    # few inventories have records
+    from rigwright.memory_answers import describe_measured
+    from rigwright.memory_records import UnreadableRecords
+
+    try:
+        return describe_measured(rig), []
+    except UnreadableRecords as error:
+        return {}, [str(error)]
 
 
 def describe_variant_evidence(cards: tuple[Card, ...], instances: tuple[Instance, ...]) -> list[str]:

@@ -294,6 +294,9 @@ def build_generation(
         tools: The host's Python tools.
         nodes: Instance -> the NUMA node that its cards are at, where they share one.
     """
+    # few verbs build a generation
+    from rigwright.serving.memory_recorder import RECORDER, render_recorder
+
     toolkits = sorted({made.toolkit.folder for made in installations.values() if made.toolkit and made.toolkit.folder})
     engines = {name: rig.roots.installation_path(made.folder) for name, made in installations.items()}
     units = tuple(
@@ -319,6 +322,8 @@ def build_generation(
             links=LINKS if rig.gateway else "",
             sockets=SOCKET_FOLDER,
             gateway=rig.accounts.gateway,
+            recorder=RECORDER,
+            memory=rig.roots.memory_records,
         ),
         "seed": render("serving/seed.j2", started_from=STARTED_FROM_FOLDER, warm=WARM),
         "started": render("serving/started.j2", started_from=STARTED_FROM_FOLDER, units=UNIT_FOLDER),
@@ -332,6 +337,7 @@ def build_generation(
         **{f"warm-up/{u.instance}.{n}": text for u in units for n, text in enumerate(u.warm_up, start=1)},
         **{f"weights/{one.instance}": one.weights for one in units},
         **{f"said/{one.instance}": "".join(f"{mark}\n" for mark in one.marks) for one in units if one.marks},
+        **render_recorder(rig, units),
         **{f"programs/{name}": text for one in units for name, text in one.programs.items()},
         **{f"units/{one.unit}": one.text for one in listeners},
         **{f"units/{one.socket_unit}": one.socket_text for one in listeners},

@@ -47,6 +47,17 @@ class KvCacheSize(FrozenModel):
     window_values: Amount = Field(default=0, description="Numbers in its values in those.")
 
 
+class WorkSize(FrozenModel):
+    """The sizes of a model that the memory of its computation depends on."""
+
+    width: Amount = Field(description="Numbers of a token between layers.")
+    feed_forward: Amount = Field(description="Numbers of a token in the widest step of a layer.")
+    heads: Amount = Field(description="Attention heads of a layer.")
+    repacked: Amount = Field(
+        default=0, description="Bytes of matrices that llama.cpp copies into another order on a CPU."
+    )
+
+
 class GgufMetadata(FrozenModel):
     """The contents of a GGUF file's header."""
 
@@ -61,6 +72,9 @@ class GgufMetadata(FrozenModel):
     )
     cache: KvCacheSize | None = Field(
         default=None, description="KV cache sizes; omitted if the header does not state them."
+    )
+    work: WorkSize | None = Field(
+        default=None, description="Sizes of its computation; omitted if the header does not state them."
     )
 
 

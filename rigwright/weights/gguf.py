@@ -12,11 +12,12 @@ import struct
 from collections.abc import Mapping
 from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from rigwright.problems import format_value
-from rigwright.supply.artefact import MOST, GgufMetadata
+from rigwright.supply.artefact import MOST, GgufMetadata, WorkSize
 from rigwright.weights.kv_cache_size import MetadataValue, gguf_kv_cache
 from rigwright.weights.safetensors import BrokenSafetensors
 
@@ -44,7 +45,20 @@ BLOCKS: Mapping[int, tuple[int, int]] = {
 # The weights that stay in RAM with any layers on cards (llama-model.cpp, load_tensors: the input layer;
 # llama-arch.cpp).
 INPUT = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\.weight")
+# Types whose matrices llama.cpp copies into another order on x86 (ggml-cpu/repack.cpp): Q4_0, Q4_K, IQ4_NL.
+REPACKED = frozenset({2, 12, 20})
+MOST_WIDTH = 1 << 24  # numbers of a token in any step
 LAYER = re.compile(r"blk\.([0-9]{1,5})\..+")
+
+
+class _Tensor(NamedTuple):
+    name: str
+    offset: int
+    """Among the tensors."""
+    size: int | None
+    """Bytes; None for a type that is not known here."""
+    type: int
+    dimensions: int = 1
 
 
 class ShortHeader(Exception):
@@ -141,7 +155,7 @@ def parse_header(beginning: bytes, size: int) -> GgufMetadata:
     tensors = reader.count(MOST_TENSORS, "tensors")
     said = _read_pairs(reader)
     found = [_read_tensor(reader) for _ in range(tensors)]
-    if len({name for name, _, _ in found}) < len(found):
+    if len({one.name for one in found}) < len(found):
         raise BrokenSafetensors("has a tensor twice")
     if not found and not _int_or_zero(said.get("split.count")) > 1:
         raise BrokenSafetensors("has no tensors")
@@ -153,7 +167,12 @@ def parse_header(beginning: bytes, size: int) -> GgufMetadata:
     own = architecture if isinstance(architecture, str) else None
     kept = gguf_kv_cache(own, said) if own else None
     try:
-        return GgufMetadata(architecture=own, off_card=_off_card_bytes(found, own, said), cache=kept)
+        return GgufMetadata(
+            architecture=own,
+            off_card=_off_card_bytes(found, own, said),
+            cache=kept,
+            work=_work_size(found, own, said) if own and kept else None,
+        )
     except ValidationError:
         raise BrokenSafetensors("has impossible model metadata") from None
 
@@ -173,8 +192,8 @@ def _read_pairs(reader: _HeaderReader) -> dict[str, MetadataValue]:
     return said
 
 
-def _read_tensor(reader: _HeaderReader) -> tuple[str, int, int | None]:
-    """A tensor's name, where it begins among the tensors, and its bytes; None for a type that is not known here."""
+def _read_tensor(reader: _HeaderReader) -> _Tensor:
+    """One tensor's row."""
     name = reader.text(LONGEST_NAME)
     dimensions = int(reader.number("I"))
     if dimensions > MOST_DIMENSIONS:
@@ -182,19 +201,19 @@ def _read_tensor(reader: _HeaderReader) -> tuple[str, int, int | None]:
     shape = [reader.count(MOST, "numbers in one row") for _ in range(dimensions)]
     kind, offset = int(reader.number("I")), reader.count(MOST, "bytes before a tensor")
     if kind not in BLOCKS:
-        return name, offset, None
+        return _Tensor(name, offset, None, kind)
     numbers, size = BLOCKS[kind]
     row = shape[0] if shape else 1
     if row % numbers:
         raise BrokenSafetensors(
             f"has an invalid GGUF header: {format_value(name)} has rows of {row}, but blocks of {numbers}"
         )
-    return name, offset, prod(shape) // numbers * size
+    return _Tensor(name, offset, prod(shape) // numbers * size, kind, len(shape))
 
 
-def _check_tensors(tensors: list[tuple[str, int, int | None]], start: int, alignment: int, size: int) -> None:
+def _check_tensors(tensors: list[_Tensor], start: int, alignment: int, size: int) -> None:
     """Hold where tensors are against each other and the file's size."""
-    placed = sorted(((offset, length or 0, name) for name, offset, length in tensors))
+    placed = sorted((one.offset, one.size or 0, one.name) for one in tensors)
     for offset, _, name in placed:
         if offset % alignment:
             raise BrokenSafetensors(
@@ -208,18 +227,35 @@ def _check_tensors(tensors: list[tuple[str, int, int | None]], start: int, align
         raise BrokenSafetensors(f"is truncated: its header implies {end} bytes, but it has {size}")
 
 
-def _off_card_bytes(
-    tensors: list[tuple[str, int, int | None]], architecture: str | None, said: Mapping[str, MetadataValue]
-) -> int:
+def _off_card_bytes(tensors: list[_Tensor], architecture: str | None, said: Mapping[str, MetadataValue]) -> int:
     """Bytes of tensors that need not be on cards."""
     layers = _int_or_zero(said.get(f"{architecture}.block_count"))
     ahead = _int_or_zero(said.get(f"{architecture}.nextn_predict_layers"))
     found = 0
-    for name, _, length in tensors:
-        layer = LAYER.fullmatch(name)
-        if INPUT.fullmatch(name) or (layer and layers - ahead <= int(layer[1]) < layers):
-            found += length or 0
+    for one in tensors:
+        layer = LAYER.fullmatch(one.name)
+        if INPUT.fullmatch(one.name) or (layer and layers - ahead <= int(layer[1]) < layers):
+            found += one.size or 0
     return found
+
+
+def _work_size(tensors: list[_Tensor], architecture: str, said: Mapping[str, MetadataValue]) -> WorkSize | None:
+    """Sizes of the computation; None where the header does not have them as one number for all layers."""
+
+    def number(key: str) -> int:
+        return _int_or_zero(said.get(f"{architecture}.{key}"))
+
+    width, heads = number("embedding_length"), number("attention.head_count")
+    experts = number("expert_used_count") * number("expert_feed_forward_length")
+    feed_forward = max(number("feed_forward_length"), experts)
+    if min(width, heads, feed_forward) <= 0 or max(width, heads, feed_forward) > MOST_WIDTH:
+        return None
+    copied = (
+        one.size or 0
+        for one in tensors
+        if one.type in REPACKED and one.dimensions > 1 and not INPUT.fullmatch(one.name)
+    )
+    return WorkSize(width=width, feed_forward=feed_forward, heads=heads, repacked=sum(copied))
 
 
 def _int_or_zero(value: MetadataValue | None) -> int:

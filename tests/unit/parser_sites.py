@@ -90,6 +90,8 @@ CALLS = {
     "roles/residency/host/observation:query_cards": "tests/unit/test_residency_observation.py: rows that match whole",
     "roles/residency/host/observation:show_units": "tests/unit/test_residency_observation.py: any output",
     "roles/residency/host/service:Residency.order": NO_OUTPUT,
+    "roles/memory_records/host/record:read_lines": LINES,
+    "roles/memory_records/host/record:show_unit": "each value that is used is one word or matches whole",
     "roles/nvidia_cards/host/power:_smi": "smi.gpus",
     "roles/operations/job_step_limits:end_unit": NO_OUTPUT,
     "roles/operations/job_step_limits:systemd_limit_hit": ONE_WORD,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright import speed_baselines
+from rigwright import memory_records, speed_baselines
 from rigwright.containers import daemon_json
 from rigwright.declaration import connection
 from rigwright.declaration.host_file_formats import parse_host_file
@@ -46,6 +46,11 @@ from tests.unit.test_gateway_router_settings import SETTINGS
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURES = Path(__file__).with_name("captures")
 SHA = "a" * 64
+START_RECORD = {
+    **{"schema": 1, "fingerprint": SHA, "seconds": 1.5, "moment": "2026-06-10T12:00:00Z", "invocation": "1" * 32},
+    **{"cards": {"GPU-12345678": {"peak": 2, "settled": 1, "name": "RTX"}}, "host": {"peak": 2, "settled": 1}},
+    **{"driver": "595.91", "lines": ["n_slots = 1, n_ctx_slot = 4096"], "history": []},
+}
 
 
 def published_as(content: bytes) -> PublishedGeneration:
@@ -172,6 +177,11 @@ READERS: dict[str, ReaderRow] = {
     "rigwright/rollout/box_marker.py": ReaderRow(text_reader(box_marker.read_marker), (json_bytes(ROLLOUT_MARKER),)),
     "rigwright/rollout/state_file.py": ReaderRow(
         file_reader(_read_rollout_state), (json_bytes(ROLLOUT_STATE),), (state_file.UnreadableState,)
+    ),
+    "rigwright/memory_records.py": ReaderRow(
+        text_reader(memory_records.parse_host_records),
+        (json_bytes(START_RECORD),),
+        (memory_records.UnreadableRecords,),
     ),
     "rigwright/speed_baselines.py": ReaderRow(
         file_reader(speed_baselines.load_history), (json_bytes({}),), (speed_baselines.UnreadableHistory,)

@@ -52,7 +52,8 @@ class StartingInstance:
     def write(self) -> None:
         """Put its generation there."""
         folders = {"started_from": self.folder / "run", "starts": self.folder / "starts", "warm": self.folder / "warm"}
-        script = render("serving/ready.j2", units=self.folder, links="", sockets=self.socket.parents[1], **folders)
+        folders |= {"memory": self.folder / "memory", "sockets": self.socket.parents[1]}
+        script = render("serving/ready.j2", units=self.folder, links="", recorder="memory/recorder", **folders)
         first, *rest = (request.render_curl_config(str(self.socket)) for request in self.requests)
         for name in self.weights:
             (self.folder / name).write_text(name)

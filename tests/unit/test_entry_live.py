@@ -241,3 +241,34 @@ def test_a_maintainer_script_is_explained_when_it_is_written_again(
     for text, origin in ((POSTINST, "package tool"), (f"{POSTINST}evil\n", "")):
         host.write(path, text, 0o755)
         assert host.attribute()[0][path].origin == origin
+
+
+RECORDER = "/run/systemd/transient/rigwright_memory-chat-" + "1" * 32 + ".service"
+PROGRAM = "/etc/rigwright/generations/3/memory/recorder"
+COMMAND = (
+    'ExecStart=@/usr/bin/python3 "/usr/bin/python3" "-I" "-S" "-B" "-X" "pycache_prefix=/dev/null" '
+    f'"{PROGRAM}" "rigwright-chat.service" "chat" "/etc/rigwright/generations/3/memory/chat.json" '
+    '"/var/lib/rigwright/memory"'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "program", "explained"),
+    [
+        (f"[Service]\nNice=10\n{COMMAND}\n", True, True),
+        (f"[Service]\nExecStart=\n{COMMAND.replace('@/usr/bin/python3 ', '')}\n", True, True),
+        (f"[Service]\n{COMMAND}\n", False, False),
+        (f"[Service]\n{COMMAND}\nExecStartPre=/bin/sh -c x\n", True, False),
+        (f"[Service]\n{COMMAND.replace('memory/recorder', 'memory/../x')}\n", True, False),
+        ('[Service]\nExecStart=@/bin/sh "sh" "-c" "x"\n', True, False),
+    ],
+)
+def test_a_recorder_of_a_start_is_ours_by_its_command(
+    host: AttributedHost, text: str, program: bool, explained: bool
+) -> None:
+    host.write(RECORDER, text)
+    if program:
+        host.write(f"{PROGRAM}/__main__.py", "x")
+    entry = HostEntry("units", RECORDER, "data", path=RECORDER)
+    entry_live.attribute_live(_attribution(host, entry))
+    assert (entry.origin == "rigwright") == explained

@@ -25,7 +25,15 @@ from tests.unit.check_runner import red_checks
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what is ours is root's")
 
-OWN_FOLDERS = ("var/jobs", "var/build", "var/weights/deep", "var/starts", "opt/engines", "etc/generations/2/gateway")
+OWN_FOLDERS = (
+    "var/jobs",
+    "var/build",
+    "var/weights/deep",
+    "var/starts",
+    "var/memory",
+    "opt/engines",
+    "etc/generations/2/gateway",
+)
 
 
 class ManagedFilesFixture:
@@ -41,6 +49,7 @@ class ManagedFilesFixture:
             self.path(name).mkdir(parents=True)
         self.path("etc/credentials").chmod(0o700)
         parts = [self.rig.roots.jobs, self.rig.roots.builds, f"{roots.state}/weights", self.rig.roots.startup_records]
+        parts += [self.rig.roots.memory_records]
         parts += [self.rig.roots.installations, self.rig.roots.generations, self.rig.roots.credentials]
         parts += [roots.state, roots.software, roots.config]
         lines = [*(f"user {name}" for name in account_names(self.rig)), *(f"dir {path}" for path in parts)]

@@ -37,6 +37,8 @@ ELSEWHERE = {
     "cli/lock_resolver/range_requests.py": "tests/unit/test_downloads.py and test_wheels.py: wheels that lie",
     "cli/lock_resolver/image_registry.py": "tests/unit/test_lock_hostile_answers.py: whatever a server answers",
     "roles/gateway/host/rotation/card_faults.py": "tests/unit/test_rotation.py: the journal in any pieces",
+    "roles/memory_records/host/record.py": "tests/unit/test_memory_records.py: a file of root's, damaged",
+    "cli/fit_accept.py": "what it decodes goes to rigwright/memory_records.py",
     "roles/gateway/host/rotation/run.py": "tests/unit/test_rotation.py: an engine's answer, and files of root's",
     "roles/residency/host/observation.py": "tests/unit/test_residency_observation.py: output of any form",
     "roles/residency/host/service.py": "tests/unit/test_residency_service.py: lines of any form, and a ledger cut off",

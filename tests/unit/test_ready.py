@@ -69,6 +69,27 @@ def test_it_asks_as_user_nobody_in_the_instances_group(start: StartingInstance) 
     assert struct.unpack("3i", found)[1:] == (pwd.getpwnam("nobody").pw_uid, grp.getgrnam(GROUP).gr_gid)
 
 
+def test_a_start_with_a_declaration_is_recorded_beside_it(start: StartingInstance) -> None:
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
+    asked = start.folder / "asked"
+    write_stand_in(start.folder / "bin", "systemd-run", f'printf "%s\\n" "$@" > {asked}; exit 1')
+    (start.generation / "memory").mkdir(parents=True)
+    (start.generation / "memory/chat.json").write_text("{}")
+    done = start.ready(os.getpid())
+    assert (done.returncode, done.stdout) == (0, "the memory of this start is not recorded\n")
+    words = asked.read_text().splitlines()
+    assert f"--unit=rigwright_memory-chat-{INVOCATION}" in words
+    assert "--no-block" in words
+    program = [
+        *("/usr/bin/python3", "-I", "-S", "-B", "-X", "pycache_prefix=/dev/null"),
+        f"{start.generation}/memory/recorder",
+    ]
+    assert words[words.index("--") + 1 :] == [
+        *program,
+        *(UNIT, "chat", f"{start.generation}/memory/chat.json", str(start.folder / "memory")),
+    ]
+
+
 def opened_to(folder: Path) -> tuple[str, int]:
     found = folder.stat()
     return f"{found.st_mode & 0o777:o}", found.st_gid

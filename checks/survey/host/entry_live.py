@@ -17,6 +17,12 @@ from checks.survey.host.host_entry import HostEntry
 
 SSHD = "/etc/ssh/sshd_config"
 TRANSIENT = "/run/systemd/transient"
+RECORDER = re.compile(r"rigwright_memory-[a-z0-9][a-z0-9-]{0,47}-[0-9a-f]{32}[.]service")
+RECORDING = re.compile(
+    r"ExecStart=@?/usr/bin/python3 (?:/usr/bin/python3 )?-I -S -B -X pycache_prefix=/dev/null "
+    r"((?:/[\w.-]+){1,16}/generations/[0-9]{1,9}/memory/recorder)(?: [\w./@-]{1,300}){4}"
+)
+"""The command of the recorder of a start's memory (templates/serving/memory.sh.j2), without quotes."""
 TRIED = 120.0
 """Seconds: a check tries nothing for longer."""
 UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system")
@@ -72,6 +78,8 @@ def attribute_live(host: Attribution) -> None:
 def _transient_unit(host: Attribution, entry: HostEntry) -> str:
     """A unit that a deploy or a check has started: a job with root's record, or a try of this moment."""
     name = entry.path.rpartition("/")[2]
+    if entry.path == f"{TRANSIENT}/{name}" and RECORDER.fullmatch(name):
+        return "rigwright" if _starts_recorder(f"{dpkg.ROOT}{entry.path}") else ""
     if entry.path != f"{TRANSIENT}/{name}" or not re.fullmatch(r"rw-(?:job|check)-[\w.@-]+[.]service", name):
         return ""
     if name.startswith("rw-check-"):
@@ -84,6 +92,22 @@ def _transient_unit(host: Attribution, entry: HostEntry) -> str:
                 if os.lstat(f"{dpkg.ROOT}{folder}/{'-'.join(words[:end])}/script").st_uid == packaged_modes.OWNER:
                     return "rigwright"
     return ""
+
+
+def _starts_recorder(path: str) -> bool:
+    """Whether a transient unit starts only the recorder of a generation's starts, which is root's."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = [line.replace('"', "").strip() for line in file.read(1 << 16).splitlines()]
+    except OSError:
+        return False
+    started = [RECORDING.fullmatch(line) for line in lines if line.startswith("Exec") and line != "ExecStart="]
+    if len(started) != 1 or started[0] is None:
+        return False
+    try:
+        return os.lstat(f"{dpkg.ROOT}{started[0][1]}/__main__.py").st_uid == packaged_modes.OWNER
+    except OSError:
+        return False
 
 
 def _shared_address(host: Attribution, entry: HostEntry) -> str:

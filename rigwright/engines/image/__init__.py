@@ -30,6 +30,7 @@ from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
+    from rigwright.engines.reported_memory import ReportedMemory
     from rigwright.model.fact_types import HostFacts
 
 
@@ -77,6 +78,7 @@ class Image(InstallingKind):
     # podman alone starts it, and its messages are those above; a missing device file has a cause of its own
     causes = (*CAUSES, *(one for one in IMAGE_VLLM.causes if one.id != "container-device"))
     startup_patterns = IMAGE_VLLM.startup_patterns
+    memory_patterns = IMAGE_VLLM.memory_patterns
     validates_model_name = IMAGE_VLLM.validates_model_name
     salts_prompts = IMAGE_VLLM.salts_prompts
     has_stream_usage = IMAGE_VLLM.has_stream_usage
@@ -90,6 +92,10 @@ class Image(InstallingKind):
     def memory(self, one: PlacedInstance) -> MemoryNeed | None:
         """That of what is in it."""
         return IMAGE_VLLM.memory(one)
+
+    def parse_memory(self, lines: Iterable[str]) -> ReportedMemory:
+        """Likewise."""
+        return IMAGE_VLLM.parse_memory(lines)
 
     def parse_startup(self, lines: Iterable[str]) -> StartupFacts:
         """The engine in it prints the same as elsewhere."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -28,6 +28,7 @@ from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
+    from rigwright.engines.reported_memory import ReportedMemory
     from rigwright.model.fact_types import HostFacts
 
 
@@ -50,6 +51,7 @@ class LlamaCpp(InstallingKind):
     request_log = log_patterns.REQUEST_LOG
     log_marker = log_patterns.MARKER
     metric_names = capabilities.METRIC_NAMES
+    memory_patterns = log_patterns.MEMORY_PATTERNS
 
     def rules(self) -> tuple[KnownIssue, ...]:
         """rigwright/engines/llama_cpp/known_issues.py."""
@@ -63,6 +65,12 @@ class LlamaCpp(InstallingKind):
         from rigwright.engines.llama_cpp.known_issues import estimate_memory
 
         return estimate_memory(one)
+
+    def parse_memory(self, lines: Iterable[str]) -> ReportedMemory:
+        """Its buffers, which it lists with the flag `verbosity = "4"`, and its slots."""
+        from rigwright.engines.reported_memory import parse_llama_memory
+
+        return parse_llama_memory(lines)
 
     def contention(self, instance: Instance) -> str:
         """By itself it starts a thread for each processor, which waits for all others at every step of a token."""

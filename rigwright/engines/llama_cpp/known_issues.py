@@ -5,6 +5,7 @@ Files are llama.cpp's at 0c1e570.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import cast
 
@@ -13,6 +14,7 @@ from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
 from rigwright.engines.llama_cpp.catalog_keys import LlamaVariant
 from rigwright.engines.llama_cpp.model_files import OPTIONS
 from rigwright.engines.memory_fit import MemoryNeed
+from rigwright.engines.memory_prediction import MICRO_BATCH, WorkShape, llama_windowed_cells
 
 # Bytes of one number in a KV cache of each type (ggml.h: blocks of 32 numbers, with what scales them).
 BYTES = {
@@ -20,6 +22,7 @@ BYTES = {
     **{"q4_0": Fraction(18, 32), "q4_1": Fraction(20, 32), "iq4_nl": Fraction(18, 32)},
     **{"q5_0": Fraction(22, 32), "q5_1": Fraction(24, 32)},
 }
+MOST_TOKENS = 1 << 24  # of any context
 WHOLE_NUMBERS = ("f32", "f16", "bf16")
 # Options that leave a part of the model in RAM, of a size that is unknown beforehand.
 ELSEWHERE = frozenset({"cpu-moe", "n-cpu-moe", "override-tensor", "device", "spec-draft-ngl", "n-gpu-layers-draft"})
@@ -86,13 +89,16 @@ def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
         and not (part.option == OPTIONS["mmproj"] and "no-mmproj-offload" in flags)
     ]
     sizes = [file.size - file.header.off_card for part in loaded for file in part.files if file.header]
+    headers = [file.header for part in loaded for file in part.files if file.header]
     own = one.instance.parts[0].files[0].header
     if own is None or len(sizes) != sum(len(part.files) for part in loaded):
         return None
     sequences = 1 if "kv-unified" in flags else variant.parallel
+    batch = _batch(flags)
     kept = own.cache
-    if kept and "swa-full" in flags:
-        kept = kept.model_copy(update={"window": variant.context})
+    if kept and kept.window:
+        window = variant.context if "swa-full" in flags else llama_windowed_cells(MOST_TOKENS, kept.window, batch)
+        kept = kept.model_copy(update={"window": window})
     return MemoryNeed(
         weights=sum(sizes),
         key="context",
@@ -101,7 +107,25 @@ def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
         cache=None if "no-kv-offload" in flags else kept,
         key_bytes=BYTES[variant.cache_type_k],
         value_bytes=BYTES[variant.cache_type_v],
+        work=WorkShape(
+            own.work.width,
+            own.work.feed_forward,
+            own.work.heads,
+            batch,
+            flash=variant.flash_attention != "off",
+            windowed=bool(kept and kept.window),
+        )
+        if own.work
+        else None,
+        repacked=sum(one.work.repacked for one in headers if one.work),
     )
+
+
+def _batch(flags: Mapping[str, str | bool]) -> int:
+    """Tokens that are computed at once."""
+    given = flags.get("ubatch-size", MICRO_BATCH)
+    text = str(given)
+    return int(text) if text.isdecimal() and 0 < int(text) <= MOST_TOKENS else MICRO_BATCH
 
 
 RULES = (

@@ -12,6 +12,8 @@ from rigwright.engines.log_causes import UNKNOWN_CAUSE, Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.engines.python_log_patterns import FORMS
 
+# Of a start's memory: rigwright/engines/reported_memory.py
+MEMORY_PATTERNS = (" buffer size = ", "n_ctx_slot = ")
 MARKER = (
     r"\bllama_|\bllama-server\b|\bggml|\bgguf_|^srv {1,20}\w|^slot {1,20}\w|(?:^"
     r"|\s)\d{1,20}\.\d{1,20}\.\d{1,20}\.\d{1,20} [IWED] |\bcommon_(?:init|params|fit)"

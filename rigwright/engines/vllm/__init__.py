@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -42,6 +42,9 @@ from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.supply.lock import Artefact
 
+if TYPE_CHECKING:
+    from rigwright.engines.reported_memory import ReportedMemory
+
 DISTRIBUTION = "vllm"
 # The suffix of the version of a build for the CPU.
 CPU = "+cpu"
@@ -71,6 +74,7 @@ class Vllm(Kind):
     log_marker = log_patterns.MARKER
     metric_names = runtime_log.METRIC_NAMES
     startup_patterns = runtime_log.STARTUP_PATTERNS
+    memory_patterns = runtime_log.MEMORY_PATTERNS
     validates_model_name = True
     salts_prompts = True
     has_stream_usage = True
@@ -89,6 +93,12 @@ class Vllm(Kind):
         from rigwright.engines.vllm.known_issues import estimate_memory
 
         return estimate_memory(one)
+
+    def parse_memory(self, lines: Iterable[str]) -> ReportedMemory:
+        """Its profile: weights, KV cache and graphs."""
+        from rigwright.engines.reported_memory import parse_vllm_memory
+
+        return parse_vllm_memory(lines)
 
     def parse_startup(self, lines: Iterable[str]) -> StartupFacts:
         """Its KV cache, attention backend and times."""

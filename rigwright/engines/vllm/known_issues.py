@@ -148,6 +148,7 @@ def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
         key_bytes=number or Fraction(0),
         value_bytes=number or Fraction(0),
         share=variant.gpu_memory_utilization or SHARE,
+        takes_share="kv-cache-memory-bytes" not in variant.flags,
     )
 
 

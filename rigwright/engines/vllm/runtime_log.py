@@ -12,6 +12,11 @@ from rigwright.engines.log_causes import Cause, StartupFacts
 from rigwright.engines.metrics import MetricNames
 
 STARTUP_PATTERNS = (" KV cache size: ", " attention backend", "Model loading took ", "init engine (profile")
+# Of a start's memory: rigwright/engines/reported_memory.py
+MEMORY_PATTERNS = (
+    *("Model loading took ", "Available KV cache memory: ", " KV cache size: "),
+    "Graph capturing finished in ",
+)
 # v1/metrics/loggers.py and v1/spec_decode/metrics.py
 METRIC_NAMES = MetricNames(
     progress=("vllm:iteration_tokens_total_count",),

@@ -1,0 +1,154 @@
+"""A model without a lock: the header of a GGUF file, here or on the hub, beside cards of the catalogue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from pathlib import Path
+
+from cli.exit_codes import InvalidRequest
+from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.engines.memory_assessment import assess_computed
+from rigwright.engines.memory_fit import MIB, MemoryNeed
+from rigwright.engines.memory_prediction import (
+    MICRO_BATCH,
+    ComputedMemory,
+    MeasuredMemory,
+    WorkShape,
+    llama_windowed_cells,
+)
+from rigwright.memory_answers import FitRow
+from rigwright.memory_records import AcceptedRecords, as_measurements
+from rigwright.model.catalog_schema import Card
+from rigwright.problems import describe_unknown, format_value
+from rigwright.project_root import ROOT
+from rigwright.supply.artefact import GgufMetadata
+from rigwright.weights.safetensors import BrokenSafetensors
+
+HUB_FILE = re.compile(
+    r"([A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95})/([A-Za-z0-9._/-]{1,200}\.gguf)"
+)
+ENGINE = "llama.cpp"
+CONTEXT = 8192  # tokens, without --context
+MOST_WINDOW = 1 << 24
+
+
+def assess_model(
+    name: str, cards: str | None, context: int | None, parallel: int | None, books: Mapping[str, AcceptedRecords]
+) -> FitRow:
+    """The answer for a GGUF file that llama.cpp serves with a KV cache of f16.
+
+    Raises:
+        InvalidRequest: no such file or card, or it has no header that says its memory.
+    """
+    header, size = read_header(name)
+    if header.cache is None:
+        raise InvalidRequest(f"--gguf: {format_value(name)} does not state the size of its KV cache in its header")
+    placed, measured = _select_cards(cards), as_measurements(books)
+    need = _estimate_need(header, size, bool(placed), context or CONTEXT, parallel or 1)
+    label = _engine_label(measured, tuple(card.name for card in placed))
+
+    def compute(tokens: int, sequences: int) -> ComputedMemory:
+        sized = need.with_tokens(tokens, sequences)
+        work, later = sized.work_bytes(on_cards=bool(placed))
+        return ComputedMemory(
+            engine=label,
+            model=name,
+            options="",
+            cards=tuple(card.name for card in placed),
+            driver="",
+            context=tokens,
+            parallel=sequences,
+            weights=need.weights,
+            cache=sized.cache_bytes,
+            work=work,
+            later=later,
+            host=size - need.weights,
+        )
+
+    room = tuple(card.vram_mib * MIB for card in placed)
+    answer = assess_computed(compute, need, measured, room)
+    place = ", ".join(card.name for card in placed) or "RAM"
+    return FitRow("", "", Path(name).name, place, answer)
+
+
+def _estimate_need(header: GgufMetadata, size: int, on_cards: bool, context: int, parallel: int) -> MemoryNeed:
+    kept, work = header.cache, header.work
+    if kept and kept.window:
+        kept = kept.model_copy(update={"window": llama_windowed_cells(MOST_WINDOW, kept.window, MICRO_BATCH)})
+    windowed = bool(kept and kept.window)
+    return MemoryNeed(
+        weights=size - (header.off_card if on_cards else 0),
+        key="--context",
+        tokens=context,
+        requests=parallel,
+        cache=kept,
+        key_bytes=Fraction(2),
+        value_bytes=Fraction(2),
+        work=WorkShape(work.width, work.feed_forward, work.heads, windowed=windowed) if work else None,
+        repacked=work.repacked if work else 0,
+    )
+
+
+def _engine_label(measured: list[MeasuredMemory], cards: tuple[str, ...]) -> str:
+    """The engine of the latest record on such cards: of any version of llama.cpp."""
+    known = [one.computed.engine for one in measured if one.computed.cards == cards]
+    return next((one for one in reversed(known) if one.startswith(ENGINE)), ENGINE)
+
+
+def _select_cards(names: str | None) -> tuple[Card, ...]:
+    wanted = [name.strip() for name in names.split(",")] if names else []
+    catalog = load_catalog([ROOT / "catalog"])
+    if wrong := [name for name in wanted if name not in catalog.cards]:
+        raise InvalidRequest(f"--cards: {describe_unknown('card', wrong[0], catalog.cards)}")
+    return tuple(catalog.cards[name] for name in wanted)
+
+
+def read_header(name: str) -> tuple[GgufMetadata, int]:
+    """The header of a file here or on the hub, and the file's size.
+
+    Raises:
+        InvalidRequest: there is no such file, or it is no GGUF.
+    """
+    from cli.lock_resolver.checkpoint_inspection import parse_header
+    from cli.lock_resolver.downloads import DownloadUnavailable
+
+    path = Path(name)
+    try:
+        size, beginning = _open_here(path) if path.exists() else _open_on_hub(name)
+        found = parse_header(name, size, beginning)
+    except (OSError, BrokenSafetensors, DownloadUnavailable) as error:
+        raise InvalidRequest(f"--gguf: {format_value(name)}: {error}") from None
+    if found is None:
+        raise InvalidRequest(f"--gguf: {format_value(name)} is no GGUF file: its name ends in .gguf")
+    return found, size
+
+
+Beginning = Callable[[int], bytes]
+
+
+def _open_here(path: Path) -> tuple[int, Beginning]:
+    def beginning(count: int) -> bytes:
+        with path.open("rb") as file:
+            return file.read(count)
+
+    return path.stat().st_size, beginning
+
+
+def _open_on_hub(name: str) -> tuple[int, Beginning]:
+    from cli.lock_resolver import downloads
+    from cli.lock_resolver.model_hub import HubEndpoint
+
+    found = HUB_FILE.fullmatch(name)
+    if not found:
+        raise InvalidRequest(f"--gguf: {format_value(name)} is no file here, and no OWNER/NAME/FILE.gguf of the hub")
+    hub = HubEndpoint()
+    listing = hub.read_listing(found[1], "main")
+    sizes = {one.path: one.size for one in listing.files}
+    size = sizes.get(found[2])
+    if size is None:
+        there = [path for path in sizes if path.endswith(".gguf")]
+        raise InvalidRequest(f"--gguf: {describe_unknown('file', found[2], there)}")
+    session, url = hub.open_session(), hub.file_url(found[1], listing.commit, found[2])
+    return size, lambda count: downloads.fetch_beginning(session, url, count)

@@ -1,0 +1,376 @@
+"""Prediction of the memory of a start, from measured starts and computed sizes. Python's standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Literal
+
+MIB, GIB = 1 << 20, 1 << 30
+STEP = 1024  # tokens; answers give contexts in such steps
+SAME, NEIGHBOUR, BIAS, FLOOR = "same variant", "neighbour", "learned bias", "floor"
+Basis = Literal["same variant", "neighbour", "learned bias", "floor"]
+Verdict = Literal["fits", "may not fit", "does not fit"]
+# Measured starts of other models, from which a bias is learned; of fewer nothing is known about their spread.
+FEWEST = 3
+
+
+@dataclass(frozen=True)
+class ComputedMemory:
+    """Computed sizes of a launch before it starts, on its cards together; without cards, in RAM."""
+
+    engine: str
+    """The kind of its engine, and the version."""
+    model: str
+    """Digest of the weights."""
+    options: str
+    """Digest of the engine's locked files and of the settings beside context, sequences and type of the KV cache."""
+    cards: tuple[str, ...]
+    """Names of the cards, in its order; none for a launch in RAM."""
+    driver: str
+    context: int
+    """Tokens over all sequences."""
+    parallel: int
+    """Sequences."""
+    weights: int
+    """Bytes."""
+    cache: int
+    """Bytes of the KV cache; 0 if unknown."""
+    work: int = 0
+    """Bytes of computation; 0 if unknown."""
+    later: int = 0
+    """Bytes in RAM that are taken only as contexts fill: a start does not touch them."""
+    host: int = 0
+    """Bytes in RAM of a launch on cards, such as embeddings."""
+    share: float = 0.0
+    """The part of each card that the engine takes whatever it needs; 0 for an engine that takes its need."""
+
+    @property
+    def floor(self) -> int:
+        """Bytes that it takes for certain."""
+        return self.weights + self.cache + self.work
+
+    @property
+    def place(self) -> tuple[str, tuple[str, ...]]:
+        """The engine and the cards: the memory of programs and libraries is alike in all launches of one."""
+        return self.engine, self.cards
+
+
+@dataclass(frozen=True)
+class MeasuredMemory:
+    """A start that was measured."""
+
+    computed: ComputedMemory
+    moment: str
+    cards: tuple[int, ...]
+    """Peak bytes on each card."""
+    host: int
+    """Peak bytes in RAM of its processes."""
+
+    @property
+    def peak(self) -> int:
+        """Bytes on cards together; without cards, in RAM."""
+        return sum(self.cards) if self.computed.cards else self.host
+
+    @property
+    def residual(self) -> int:
+        """Bytes beyond the computed ones."""
+        return self.peak - self.computed.floor
+
+
+@dataclass(frozen=True)
+class MemoryPrediction:
+    """The predicted peak of a start, over its cards together; without cards, in RAM."""
+
+    need: int
+    """The expected bytes."""
+    least: int
+    """With fewer it does not start."""
+    safe: int
+    """With as many it starts."""
+    basis: Basis
+    moment: str = ""
+    """Of the record that it is from; empty for a floor."""
+    records: int = 0
+    """How many records it is from."""
+    shares: tuple[float, ...] = ()
+    """The part on each card."""
+
+    @property
+    def margin(self) -> int:
+        """Bytes of uncertainty above the expected ones."""
+        return self.safe - self.need
+
+    def per_card(self, size: int) -> tuple[int, ...]:
+        """The part of so many bytes on each card."""
+        return tuple(ceil(size * part) for part in self.shares)
+
+    def judge(self, room: Sequence[int], swap: int = 0) -> Verdict:
+        """The verdict on free bytes.
+
+        Args:
+            room: Of each card, or one number for RAM.
+            swap: Of swap, with which RAM can be enough and nothing is certain.
+        """
+        split = len(room) > 1 and len(self.shares) == len(room)
+        safe = self.per_card(self.safe) if split else (self.safe,)
+        least = self.per_card(self.least) if split else (self.least,)
+        free = tuple(room) if split else (sum(room),)
+        if all(size <= there for size, there in zip(safe, free, strict=True)):
+            return "fits"
+        lacks = any(size > there + swap for size, there in zip(least, free, strict=True))
+        return "does not fit" if lacks else "may not fit"
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Spread of a kind of prediction: bytes, or a part of the prediction, whichever is more."""
+
+    size: int
+    part: float
+
+    def of(self, need: int) -> int:
+        """Bytes for a prediction."""
+        return max(self.size, ceil(need * self.part))
+
+
+# Measured on CPU and cards (docs/reference/evidence.md, "Memory of a start"): above the largest errors.
+SPREAD = {
+    SAME: Uncertainty(64 * MIB, 0.01),
+    NEIGHBOUR: Uncertainty(96 * MIB, 0.03),
+    BIAS: Uncertainty(192 * MIB, 0.05),
+}
+# Without any record: the least and the most that engines take beyond what is computed, in RAM and on each card. A
+# context of CUDA with an engine's kernels takes 300 to 900 MiB; vLLM's graphs and workspaces up to 2 GiB more.
+UNRECORDED_RAM, UNRECORDED_CARD = (16 * MIB, 512 * MIB), (200 * MIB, 3 * GIB)
+UNRECORDED_PART = 0.10
+
+
+def predict(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> MemoryPrediction:
+    """The peak of a launch, by the nearest records; with safe bytes for what it takes later, too.
+
+    Args:
+        launch: Its computed sizes.
+        records: Measured starts, the latest last.
+    """
+    made = _predict_start(launch, records)
+    return replace(made, safe=made.safe + launch.later)
+
+
+def _predict_start(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> MemoryPrediction:
+    known = list(records)
+    same = [one for one in known if _is_same(one.computed, launch)]
+    if same:
+        return _from_same(same)
+    near = [one for one in known if _is_neighbour(one.computed, launch)]
+    if near:
+        return _from_neighbour(launch, near)
+    others = [one for one in known if one.computed.place == launch.place and one.computed.share == launch.share]
+    if len({one.computed.model for one in others}) >= FEWEST:
+        return _from_bias(launch, others)
+    return _from_floor(launch)
+
+
+def _is_same(one: ComputedMemory, launch: ComputedMemory) -> bool:
+    """Whether a record is of the same variant on the same cards, and of the same driver, as far as that is known."""
+    alike = replace(one, driver="", later=0) == replace(launch, driver="", later=0)
+    return alike and launch.driver in ("", one.driver)
+
+
+def _is_neighbour(one: ComputedMemory, launch: ComputedMemory) -> bool:
+    return (one.model, one.options, *one.place) == (launch.model, launch.options, *launch.place) and bool(
+        (one.cache and launch.cache) or (one.context, one.parallel) == (launch.context, launch.parallel)
+    )
+
+
+def _median(values: Iterable[int]) -> float:
+    """The middle one, or the mean of the two in the middle; `statistics` would import a dozen modules."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _record_shares(record: MeasuredMemory) -> tuple[float, ...]:
+    total = sum(record.cards)
+    return tuple(size / total for size in record.cards) if total and record.computed.cards else ()
+
+
+def _even_shares(launch: ComputedMemory) -> tuple[float, ...]:
+    return tuple(1 / len(launch.cards) for _ in launch.cards)
+
+
+def _from_same(records: Sequence[MeasuredMemory]) -> MemoryPrediction:
+    last = records[-1]
+    most, fewest = max(one.peak for one in records), min(one.peak for one in records)
+    spread = SPREAD[SAME]
+    need = round(_median(one.peak for one in records[-5:]))
+    return MemoryPrediction(
+        need=need,
+        least=max(0, fewest - spread.of(fewest)),
+        safe=most + spread.of(most),
+        basis="same variant",
+        moment=last.moment,
+        records=len(records),
+        shares=_record_shares(last),
+    )
+
+
+def _from_neighbour(launch: ComputedMemory, near: Sequence[MeasuredMemory]) -> MemoryPrediction:
+    def distance(one: MeasuredMemory) -> int:
+        return abs(one.computed.floor - launch.floor)
+
+    nearest = min(reversed(near), key=distance)
+    need = nearest.peak - nearest.computed.floor + launch.floor
+    # the computed change by another context is uncertain, too: a tenth of it counts
+    spread = SPREAD[NEIGHBOUR].of(need) + distance(nearest) // 10
+    return MemoryPrediction(
+        need=need,
+        least=max(launch.weights + launch.cache, need - spread),
+        safe=need + spread,
+        basis="neighbour",
+        moment=nearest.moment,
+        records=len(near),
+        shares=_record_shares(nearest),
+    )
+
+
+def _from_bias(launch: ComputedMemory, others: Sequence[MeasuredMemory]) -> MemoryPrediction:
+    residuals = sorted(one.residual for one in others)
+    need = launch.floor + round(_median(residuals))
+    # few records do not show a quantile's tail: the largest residual, and half of the spread more
+    beyond = max(0, (residuals[-1] - residuals[0]) // 2)
+    spread = SPREAD[BIAS].of(need)
+    return MemoryPrediction(
+        need=need,
+        least=max(launch.weights + launch.cache, launch.floor + residuals[0] - beyond - spread),
+        safe=launch.floor + residuals[-1] + beyond + spread,
+        basis="learned bias",
+        moment=max(one.moment for one in others),
+        records=len(others),
+        shares=_even_shares(launch),
+    )
+
+
+def _from_floor(launch: ComputedMemory) -> MemoryPrediction:
+    least, most = UNRECORDED_CARD if launch.cards else UNRECORDED_RAM
+    number = max(1, len(launch.cards))
+    floor = launch.floor
+    return MemoryPrediction(
+        need=floor + number * (least + most) // 4,
+        least=launch.weights + launch.cache,
+        safe=floor + number * most + ceil(floor * UNRECORDED_PART),
+        basis="floor",
+        shares=_even_shares(launch),
+    )
+
+
+def predict_ram(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> int | None:
+    """RAM that a launch on cards keeps, without pages of files; None without a record of its engine on such cards."""
+    known = [one for one in records if one.computed.place == launch.place]
+    same = [one.host for one in known if _is_same(one.computed, launch)]
+    if same:
+        return max(same)
+    return max((one.host - one.computed.host for one in known), default=-launch.host) + launch.host or None
+
+
+Compute = Callable[[int, int], ComputedMemory]
+"""The computed sizes of the launch with another context (of all sequences) and number of sequences."""
+
+
+def find_largest_context(
+    compute: Compute, parallel: int, most: int, records: Sequence[MeasuredMemory], room: Sequence[int]
+) -> int:
+    """The largest context over all sequences that certainly fits, in whole steps; 0 where none does.
+
+    Args:
+        compute: The launch with another context.
+        parallel: Its sequences.
+        most: The largest context that is of use.
+        records: Measured starts.
+        room: Free bytes of each card, or of RAM.
+    """
+
+    def has_room(steps: int) -> bool:
+        return predict(compute(steps * STEP, parallel), records).judge(room) == "fits"
+
+    low, high = 0, max(0, most // STEP)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if has_room(middle) else (low, middle - 1)
+    return low * STEP
+
+
+def find_most_parallel(
+    compute: Compute, each: int, most: int, records: Sequence[MeasuredMemory], room: Sequence[int]
+) -> int:
+    """The most sequences with so many tokens each that certainly fit; 0 where none does.
+
+    Args:
+        compute: The launch with other sequences.
+        each: Tokens of one sequence.
+        most: The most sequences that are of use.
+        records: Measured starts.
+        room: Free bytes of each card, or of RAM.
+    """
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = predict(compute(each * middle, middle), records).judge(room) == "fits"
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
+
+
+# llama.cpp's sizes -------------------------------------------------------------------------------------------------
+MICRO_BATCH = 512  # llama-server's --ubatch-size
+KV_STEP = 256  # llama.cpp pads the KV cells of a sequence to a multiple of this
+
+
+def llama_windowed_cells(sequence: int, window: int, batch: int = MICRO_BATCH) -> int:
+    """KV cells of a sequence in layers that keep a window (llama-kv-cache-iswa.cpp).
+
+    Args:
+        sequence: Tokens of one sequence.
+        window: Tokens of the window.
+        batch: Tokens that are computed at once.
+    """
+    return min(sequence, -(-(window + batch) // KV_STEP) * KV_STEP)
+
+
+@dataclass(frozen=True)
+class WorkShape:
+    """The sizes of a model that its computation depends on."""
+
+    width: int
+    """Numbers of a token between layers."""
+    feed_forward: int
+    """Numbers of a token in a layer's widest step."""
+    heads: int
+    """Of attention."""
+    batch: int = MICRO_BATCH
+    """Tokens that are computed at once."""
+    flash: bool = True
+    """Whether attention is computed without a matrix of all scores."""
+    windowed: bool = False
+    """Whether there are layers that keep a window, which have a mask of their own."""
+
+    def step_bytes(self, sequence: int, sequences: int) -> int:
+        """The part of llama.cpp's compute buffer that any full batch needs.
+
+        Args:
+            sequence: KV cells of one sequence.
+            sequences: How many there are.
+        """
+        return min(self.batch, sequence * sequences) * 4 * (3 * self.feed_forward + 4 * self.width)
+
+    def context_bytes(self, sequence: int, sequences: int) -> int:
+        """The part that grows with the context: reserved at once, and touched as that fills.
+
+        Args:
+            sequence: KV cells of one sequence.
+            sequences: How many there are.
+        """
+        tokens = min(self.batch, sequence * sequences)
+        mask = tokens * sequence * (2 if self.flash else 4) * (2 if self.windowed else 1)
+        scores = 0 if self.flash else tokens * sequence * self.heads * 4
+        return mask + scores

@@ -1,0 +1,1 @@
+"""Programs that hosts run to record the memory of starts."""

@@ -1,0 +1,245 @@
+"""The memory of a control group's processes: RAM by /proc, cards by the driver's library. Standard library only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+KIB = 1024
+MOST_PROCESSES = 4096  # of a control group that are looked at
+MOST_CARDS = 64
+MOST_BYTES = 1 << 48
+LEAST_FALL = 64 << 20  # bytes of a card: less is noise of others
+UNKNOWN = (1 << 64) - 1  # nvml.h, NVML_VALUE_NOT_AVAILABLE
+TOO_SMALL = 7  # nvml.h, NVML_ERROR_INSUFFICIENT_SIZE
+LINE = re.compile(r"(VmHWM|RssAnon|RssFile|RssShmem):\s+([0-9]{1,12}) kB")
+STAT = re.compile(r"(anon|file|shmem|file_mapped) ([0-9]{1,15})")
+UUID = re.compile(r"GPU-[0-9a-f-]{8,64}")
+NAME = re.compile(r"[ -~]{1,96}")
+VERSION = re.compile(r"[0-9.]{1,32}")
+
+
+class _ProcessUse(ctypes.Structure):
+    """nvml.h, nvmlProcessInfo_t."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
+class _CardUse(ctypes.Structure):
+    """nvml.h, nvmlMemory_t."""
+
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+@dataclass(frozen=True)
+class CardSample:
+    """One card at a moment."""
+
+    uuid: str
+    name: str
+    total: int
+    """Bytes."""
+    used: int
+    """Bytes of the looked-at processes; 0 without any."""
+    free: int
+
+
+class DriverLibrary:
+    """NVIDIA's management library; without a driver there are no cards."""
+
+    def __init__(self, library: str = "libnvidia-ml.so.1") -> None:
+        """Load it, if it is there."""
+        self._nvml: ctypes.CDLL | None = None
+        try:
+            nvml = ctypes.CDLL(library)
+            if nvml.nvmlInit_v2() == 0:
+                self._nvml = nvml
+        except (OSError, AttributeError):
+            pass
+
+    def _text(self, call: str, pattern: re.Pattern[str], *arguments: object) -> str:
+        text = ctypes.create_string_buffer(96)
+        if self._nvml is None or getattr(self._nvml, call)(*arguments, text, ctypes.c_uint(96)) != 0:
+            return ""
+        found = text.value.decode("ascii", "replace")
+        return found if pattern.fullmatch(found) else ""
+
+    @property
+    def driver(self) -> str:
+        """The driver's version; empty without one."""
+        return self._text("nvmlSystemGetDriverVersion", VERSION)
+
+    def read_cards(self, processes: Iterable[int]) -> list[CardSample]:
+        """Each card that answers, with the memory of these processes on it."""
+        nvml, count = self._nvml, ctypes.c_uint(0)
+        if nvml is None or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+            return []
+        known, found = set(processes), []
+        for index in range(min(count.value, MOST_CARDS)):
+            card, memory = ctypes.c_void_p(), _CardUse()
+            if nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(card)) != 0:
+                continue
+            uuid = self._text("nvmlDeviceGetUUID", UUID, card)
+            name = self._text("nvmlDeviceGetName", NAME, card)
+            if not uuid or not name or nvml.nvmlDeviceGetMemoryInfo(card, ctypes.byref(memory)) != 0:
+                continue
+            found.append(CardSample(uuid, name, memory.total, self._used(card, known), memory.free))
+        return found
+
+    def _used(self, card: ctypes.c_void_p, known: set[int]) -> int:
+        nvml, room = self._nvml, 256
+        while nvml is not None and room <= 1 << 14:
+            count, uses = ctypes.c_uint(room), (_ProcessUse * room)()
+            status = nvml.nvmlDeviceGetComputeRunningProcesses_v3(card, ctypes.byref(count), uses)
+            if status == TOO_SMALL:
+                room *= 4
+                continue
+            if status != 0:
+                break
+            sizes = [int(one.used) for one in uses[: count.value] if one.pid in known and one.used != UNKNOWN]
+            return min(sum(sizes), MOST_BYTES)
+        return 0
+
+
+@dataclass
+class RamSample:
+    """RAM of processes at a moment, bytes."""
+
+    peak: int = 0
+    """Sum of the most that each has had."""
+    anon: int = 0
+    file: int = 0
+    shmem: int = 0
+
+    @property
+    def now(self) -> int:
+        """All that they have."""
+        return self.anon + self.file + self.shmem
+
+
+def read_ram(processes: Iterable[int]) -> RamSample:
+    """RAM of processes; one that has ended counts nothing."""
+    found = RamSample()
+    for process in processes:
+        try:
+            with open(f"/proc/{process}/status", encoding="ascii", errors="replace") as file:
+                text = file.read(1 << 14)
+        except OSError:
+            continue
+        sizes = {match[1]: int(match[2]) * KIB for line in text.splitlines() if (match := LINE.fullmatch(line))}
+        found.peak += sizes.get("VmHWM", 0)
+        found.anon += sizes.get("RssAnon", 0)
+        found.file += sizes.get("RssFile", 0)
+        found.shmem += sizes.get("RssShmem", 0)
+    return found
+
+
+def list_processes(group: str) -> list[int]:
+    """The processes of a control group's folder and of those below it."""
+    found: list[int] = []
+    for folder, _, _ in os.walk(group):
+        try:
+            with open(f"{folder}/cgroup.procs", encoding="ascii") as file:
+                found += [int(line) for line in file.read(1 << 20).split() if line.isdecimal()]
+        except OSError:
+            continue
+        if len(found) >= MOST_PROCESSES:
+            break
+    return found[:MOST_PROCESSES]
+
+
+def read_group(group: str) -> dict[str, int]:
+    """Figures of a control group's folder: peak (where the kernel has it), current, anon, file, shmem, bytes."""
+    found: dict[str, int] = {}
+    for name in ("peak", "current"):
+        text = _read_short(f"{group}/memory.{name}").strip()
+        if text.isdecimal() and len(text) <= 15:
+            found[name] = int(text)
+    for line in _read_short(f"{group}/memory.stat").splitlines():
+        if match := STAT.fullmatch(line):
+            found[match[1]] = int(match[2])
+    return found
+
+
+def _read_short(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read(1 << 15)
+    except OSError:
+        return ""
+
+
+MACHINE = re.compile(r"(MemTotal|MemAvailable|SwapFree):\s+([0-9]{1,12}) kB")
+
+
+def read_machine() -> dict[str, int]:
+    """RAM of the machine, bytes: MemTotal, MemAvailable, SwapFree, and the size of /dev/shm."""
+    lines = _read_short("/proc/meminfo").splitlines()
+    found = {match[1]: int(match[2]) * KIB for line in lines if (match := MACHINE.fullmatch(line))}
+    try:
+        there = os.statvfs("/dev/shm")  # noqa: S108 (its size alone)
+    except OSError:
+        return found
+    return {**found, "shm": there.f_frsize * there.f_blocks}
+
+
+@dataclass
+class PeakUse:
+    """The most that processes have taken over all looks."""
+
+    library: DriverLibrary
+    cards: dict[str, int] = field(default_factory=dict)
+    """UUID -> bytes."""
+    names: dict[str, str] = field(default_factory=dict)
+    """UUID -> the card's name."""
+    ram: int = 0
+    last_cards: dict[str, int] = field(default_factory=dict)
+    last_ram: RamSample = field(default_factory=RamSample)
+
+    begun_free: dict[str, int] = field(default_factory=dict)
+    """UUID -> free bytes at the first look."""
+    taken: dict[str, int] = field(default_factory=dict)
+    """UUID -> the most by which free bytes have fallen since."""
+    by_difference: bool = False
+    """Whether `cards` has falls of free bytes, because the driver does not name these processes."""
+
+    def look(self, processes: Iterable[int]) -> None:
+        """Look once more."""
+        known = list(processes)
+        every = self.library.read_cards(known)
+        for one in every:
+            fallen = self.begun_free.setdefault(one.uuid, one.free) - one.free
+            self.taken[one.uuid] = max(self.taken.get(one.uuid, 0), fallen)
+        used = [one for one in every if one.used]
+        if self.by_difference and not used:
+            self.last_cards = {one.uuid: max(0, self.begun_free[one.uuid] - one.free) for one in every}
+            self.cards = {uuid: max(size, self.taken[uuid]) for uuid, size in self.cards.items()}
+            self.last_ram = read_ram(known)
+            self.ram = max(self.ram, self.last_ram.peak)
+            return
+        self.last_cards = {one.uuid: one.used for one in used}
+        self.last_ram = read_ram(known)
+        self.ram = max(self.ram, self.last_ram.peak)
+        for one in used:
+            self.names[one.uuid] = one.name
+            self.cards[one.uuid] = max(self.cards.get(one.uuid, 0), one.used)
+
+    def use_differences(self, count: int) -> None:
+        """Take falls of free bytes for so many cards where the driver names none of these processes: in a container it
+        may list them by other numbers.
+        """
+        if self.cards:
+            return
+        most = sorted(self.taken, key=lambda uuid: self.taken[uuid], reverse=True)[:count]
+        self.cards = {uuid: self.taken[uuid] for uuid in most if self.taken[uuid] >= LEAST_FALL}
+        names = {one.uuid: one.name for one in self.library.read_cards(())} if self.cards else {}
+        self.names |= names
+        self.by_difference = bool(self.cards)

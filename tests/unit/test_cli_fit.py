@@ -1,0 +1,154 @@
+"""`rigwright fit`: answers for instances, another variant and a model without a lock."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from huggingface_hub import close_session, constants
+
+from benchmarks.memory_fit.random_models import RandomModel, write_gguf
+from cli import main
+from cli.inventory_loading import load_hosts
+from cli.lock_resolver import downloads
+from rigwright.engines.computed_memory import compute_memory
+from rigwright.engines.known_issues import place_instance
+from rigwright.engines.llama_cpp.known_issues import estimate_memory
+from rigwright.inventory import load_rig
+from roles.weights.host import reach
+from tests.stand_ins.demo_lock import write_lock_with_header
+from tests.stand_ins.hub import StandInHub
+from tests.unit import tls_certificates
+
+INVENTORY = """
+from rigwright.inventory import hosts
+
+rigs = hosts({"box": {"ssh_hostname": "127.0.0.1", "mirrors": {"shelf": ["http://127.0.0.1:1/"]},
+    "instances": {"chat": {"variant": "llamacpp/demo-wheel", "port": 8020}}}})
+"""
+GIB = 1 << 30
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    path = tmp_path / "rig.py"
+    path.write_text(INVENTORY)
+    write_lock_with_header(tmp_path)
+    return path
+
+
+def run_fit(*words: object) -> Result:
+    return CliRunner().invoke(main, ["fit", *map(str, words)])
+
+
+def read_answer(*words: object) -> dict[str, Any]:
+    (found,) = json.loads(run_fit(*words, "--json").stdout)["instances"]
+    return dict(found)
+
+
+def write_records(inventory: Path, peak: int, available: int = 0) -> None:
+    """An accepted record of the inventory's instance."""
+    rig = load_rig(load_hosts(str(inventory), None)["box"]["rig"])
+    one = place_instance(rig.instances[0], (), ())
+    need = estimate_memory(one)
+    assert need is not None
+    record = {
+        **{"schema": 1, "fingerprint": "a" * 64, "seconds": 1.0, "cards": {}, "driver": "", "lines": []},
+        **{"host": {"peak": peak, "settled": peak}, "moment": "2026-06-10T12:00:00Z", "invocation": "1" * 32},
+        **{"machine": {"MemTotal": available, "MemAvailable": available}},
+        "computed": asdict(compute_memory(one, need)),
+    }
+    (inventory.parent / "memory").mkdir()
+    (inventory.parent / "memory/box.json").write_text(json.dumps({"schema": 1, "instances": {"chat": [record]}}))
+
+
+def test_without_records_the_header_answers(inventory: Path) -> None:
+    found = read_answer(inventory)
+    assert (found["basis"], found["verdict"], found["place"]) == ("floor", "room unknown", "RAM")
+    assert run_fit(inventory).exit_code == 0
+
+
+def test_a_record_answers_for_its_variant_and_its_neighbours(inventory: Path) -> None:
+    write_records(inventory, 200 << 20, 8 * GIB)
+    same = read_answer(inventory)
+    assert (same["basis"], same["need"], same["verdict"]) == ("same variant", 200 << 20, "fits")
+    assert same["largest_context"] > same["context"]
+    other = read_answer(inventory, "--context", 65536)
+    assert other["basis"] == "neighbour"
+    assert other["need"] - same["need"] == other["kv_cache"] - same["kv_cache"]
+    assert other["parallel"] == same["parallel"]
+
+
+def test_too_little_memory_is_stated_by_validate_too(inventory: Path) -> None:
+    write_records(inventory, 2 * GIB, GIB)
+    done = run_fit(inventory)
+    assert done.exit_code == 1
+    assert "does not fit" in done.stdout
+    said = CliRunner().invoke(main, ["validate", str(inventory)]).output
+    assert "chat: takes 2.0 GiB (at most 2.1) of 1.0 GiB by same variant, 2026-06-10: does not fit" in " ".join(
+        said.split()
+    )
+
+
+def test_a_damaged_file_of_records_is_refused(inventory: Path) -> None:
+    (inventory.parent / "memory").mkdir()
+    (inventory.parent / "memory/box.json").write_text('{"instances": 7}')
+    done = run_fit(inventory)
+    assert done.exit_code == 2
+    assert "memory/box.json: instances: " in done.output
+
+
+def test_a_model_without_a_lock(tmp_path: Path) -> None:
+    file = tmp_path / "small.gguf"
+    write_gguf(file, RandomModel("small", 4, 256, 4, 2, 512, 1000))
+    found = read_answer("--gguf", file, "--cards", "rtx-3090", "--context", 4096)
+    assert (found["basis"], found["verdict"], found["kv_cache"]) == ("floor", "fits", 4096 * 4 * 2 * 64 * 2 * 2)
+    twice = read_answer("--gguf", file, "--cards", "rtx-3090,rtx-3090")
+    assert len(twice["need_per_card"]) == 2
+    assert read_answer("--gguf", file)["place"] == "RAM"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--gguf", "nothing"), "'nothing' is no file here, and no OWNER/NAME/FILE.gguf of the hub"),
+        (("--gguf", "FILE", "--cards", "rtx-309"), 'there is no card "rtx-309"; did you mean "rtx-3090"?'),
+        (("--gguf", "FILE", "--accept"), "--gguf conflicts with VARIANT, --accept and --instance"),
+        (("RIG", "--instance", "chit"), 'there is no instance "chit"; did you mean "chat"?'),
+        (("RIG", "--cards", "a"), "'a' is no list of GPU indexes"),
+        (("RIG", "llamacpp/demo-whel"), "llamacpp/demo-wheel"),
+        (("RIG", "--context", "-1"), "-1"),
+    ],
+)
+def test_bad_input_is_refused_with_one_message(
+    inventory: Path, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    file = tmp_path / "small.gguf"
+    write_gguf(file, RandomModel("small", 4, 256, 4, 2, 512, 1000))
+    done = run_fit(*({"FILE": str(file), "RIG": str(inventory)}.get(word, word) for word in words))
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+def test_of_a_model_on_the_hub_only_the_header_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "small.gguf"
+    write_gguf(file, RandomModel("small", 4, 1024, 4, 2, 4096, 1000))
+    monkeypatch.setattr(downloads, "PAUSES", (0.0,))
+    for name, value in tls_certificates.trusting_environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(reach, "is_public_address", lambda address: True)
+    close_session()
+    with StandInHub(certificate=tls_certificates.server_certificate()) as hub:
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        hub.add_commit("org/name", {"q4/small.gguf": file.read_bytes()})
+        found = read_answer("--gguf", "org/name/q4/small.gguf", "--cards", "rtx-3090")
+        assert hub.sent_bytes < file.stat().st_size / 4
+        done = run_fit("--gguf", "org/name/q4/smal.gguf")
+    close_session()
+    here = read_answer("--gguf", file, "--cards", "rtx-3090")
+    assert {**found, "variant": ""} == {**here, "variant": ""}
+    assert (done.exit_code, 'did you mean "q4/small.gguf"?' in done.output) == (2, True)

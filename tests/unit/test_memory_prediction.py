@@ -1,0 +1,137 @@
+"""Predictions of memory by records, and verdicts on free memory."""
+
+from dataclasses import replace
+
+import pytest
+
+from rigwright.engines.memory_prediction import (
+    GIB,
+    MIB,
+    ComputedMemory,
+    MeasuredMemory,
+    MemoryPrediction,
+    WorkShape,
+    find_largest_context,
+    find_most_parallel,
+    llama_windowed_cells,
+    predict,
+    predict_ram,
+)
+
+CARD = ("NVIDIA GeForce RTX 3090",)
+TOKEN = 128 * 1024  # bytes of a token's KV cache
+
+
+def computed(model: str = "a", context: int = 8192, **changes: object) -> ComputedMemory:
+    made = ComputedMemory("llama.cpp 1", model, "o", CARD, "", context, 1, 8 * GIB, context * TOKEN, 64 * MIB)
+    return replace(made, **changes)
+
+
+def measured(launch: ComputedMemory, beyond: int, moment: str = "2026-01-01T00:00:00Z") -> MeasuredMemory:
+    return MeasuredMemory(launch, moment, (launch.floor + beyond,), 2 * GIB)
+
+
+def test_the_same_variant_is_its_own_record() -> None:
+    made = predict(computed(), [measured(computed(), 500 * MIB), measured(computed("b"), 900 * MIB)])
+    assert (made.basis, made.need, made.records) == ("same variant", computed().floor + 500 * MIB, 1)
+    assert made.least < made.need < made.safe
+
+
+def test_another_driver_is_no_equal_record() -> None:
+    record = measured(replace(computed(), driver="595.91"), 500 * MIB)
+    assert predict(computed(), [record]).basis == "same variant"
+    assert predict(replace(computed(), driver="600.1"), [record]).basis == "neighbour"
+
+
+def test_another_context_moves_by_the_computed_cache() -> None:
+    made = predict(computed(context=32768), [measured(computed(), 500 * MIB)])
+    assert made.basis == "neighbour"
+    assert made.need == computed().floor + 500 * MIB + (32768 - 8192) * TOKEN
+
+
+@pytest.mark.parametrize(
+    "change", [{"model": "b"}, {"options": "p"}, {"cards": (*CARD, *CARD)}, {"engine": "llama.cpp 2"}, {"cache": 0}]
+)
+def test_other_launches_are_no_neighbours(change: dict[str, object]) -> None:
+    launch = replace(computed(context=32768), **change)
+    assert predict(launch, [measured(computed(), 500 * MIB)]).basis == "floor"
+
+
+def test_a_bias_takes_three_models_and_covers_the_largest_residual() -> None:
+    records = [measured(computed(name), size * MIB) for name, size in (("b", 400), ("c", 500), ("d", 900))]
+    assert predict(computed(), records[:2]).basis == "floor"
+    made = predict(computed(), records)
+    assert (made.basis, made.need) == ("learned bias", computed().floor + 500 * MIB)
+    assert made.safe > computed().floor + 900 * MIB
+
+
+@pytest.mark.parametrize(
+    ("room", "verdict"),
+    [((13 * GIB,), "fits"), ((12 * GIB - 1,), "may not fit"), ((10 * GIB - 1,), "does not fit")],
+)
+def test_a_verdict_is_certain_or_none(room: tuple[int, ...], verdict: str) -> None:
+    made = MemoryPrediction(11 * GIB, 10 * GIB, 12 * GIB, "floor", shares=(1.0,))
+    assert made.judge(room) == verdict
+
+
+def test_swap_makes_nothing_certain() -> None:
+    made = MemoryPrediction(11 * GIB, 10 * GIB, 12 * GIB, "same variant")
+    assert made.judge((9 * GIB,), 2 * GIB) == "may not fit"
+    assert made.judge((9 * GIB,), GIB - 1) == "does not fit"
+
+
+def test_each_card_needs_its_own_part() -> None:
+    made = MemoryPrediction(10 * GIB, 10 * GIB, 10 * GIB, "same variant", shares=(0.75, 0.25))
+    assert made.judge((8 * GIB, 3 * GIB)) == "fits"
+    assert made.judge((7 * GIB, 5 * GIB)) == "does not fit"
+
+
+def test_what_a_start_does_not_touch_counts_for_certainty_alone() -> None:
+    launch = computed(cards=())
+    record = MeasuredMemory(launch, "2026-01-01T00:00:00Z", (), launch.floor)
+    plain = predict(launch, [record])
+    later = predict(replace(launch, later=GIB), [record])
+    assert (later.need, later.safe) == (plain.need, plain.safe + GIB)
+
+
+def test_the_largest_context_and_parallelism_are_certain() -> None:
+    records = [measured(computed(), 500 * MIB)]
+
+    def compute(tokens: int, sequences: int) -> ComputedMemory:
+        return computed(context=tokens, parallel=sequences)
+
+    largest = find_largest_context(compute, 1, 1 << 20, records, (24 * GIB,))
+    assert predict(compute(largest, 1), records).judge((24 * GIB,)) == "fits"
+    assert predict(compute(largest + 1024, 1), records).judge((24 * GIB,)) != "fits"
+    most = find_most_parallel(compute, 8192, 256, records, (24 * GIB,))
+    assert most == largest // 8192
+    assert find_largest_context(compute, 1, 1 << 20, records, (GIB,)) == 0
+
+
+def test_ram_of_a_launch_on_cards_needs_a_record() -> None:
+    assert predict_ram(computed(), []) is None
+    assert predict_ram(computed(), [measured(computed(), 0)]) == 2 * GIB
+    assert predict_ram(computed("b", host=GIB), [measured(computed(), 0)]) == 3 * GIB
+
+
+# Sizes as llama.cpp 0c1e570 reports them, MiB: width, feed-forward, heads, cells, sequences, flash, windowed, buffer.
+@pytest.mark.parametrize(
+    ("shape", "cells", "sequences", "reported"),
+    [
+        (WorkShape(1024, 4096, 16), 1024, 4, 33.01),
+        (WorkShape(1024, 4096, 16), 16384, 1, 48.01),
+        (WorkShape(1024, 4096, 16, batch=1024), 16384, 1, 96.02),
+        (WorkShape(1024, 4096, 16, flash=False), 8192, 1, 283.01),
+        (WorkShape(512, 1024, 8), 16384, 1, 25.01),
+        (WorkShape(768, 2048, 12, windowed=True), 4096, 1, 20.02),
+    ],
+)
+def test_the_compute_buffer_of_llama_cpp(shape: WorkShape, cells: int, sequences: int, reported: float) -> None:
+    made = (shape.step_bytes(cells, sequences) + shape.context_bytes(cells, sequences)) / MIB
+    assert made == pytest.approx(reported, rel=0.3)
+
+
+def test_windowed_cells_are_padded() -> None:
+    assert llama_windowed_cells(16384, 512) == 1024
+    assert llama_windowed_cells(16384, 512, 1024) == 1536
+    assert llama_windowed_cells(768, 512) == 768

@@ -1,0 +1,240 @@
+"""Records of starts: the host's program, the typed reader, and the file next to the inventory."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from rigwright import memory_records
+from rigwright.memory_records import (
+    AcceptedRecords,
+    UnreadableRecords,
+    as_measurements,
+    load_accepted,
+    load_all_records,
+    parse_host_records,
+    records_path,
+    save_accepted,
+)
+from rigwright.project_root import ROOT
+from roles.memory_records.host import process_memory, record
+from roles.memory_records.host.process_memory import CardSample, DriverLibrary, PeakUse
+
+COMPUTED = {
+    **{"engine": "llama.cpp 0.3.36", "model": "a" * 64, "options": "c" * 64, "driver": ""},
+    **{"cards": [], "context": 4096, "parallel": 1, "weights": 1000, "cache": 100, "work": 10, "later": 0, "host": 0},
+    "share": 0.0,
+}
+DECLARATION = {"fingerprint": "b" * 64, "computed": COMPUTED, "patterns": ["n_ctx_slot"]}
+
+
+def sample_record(invocation: str = "1" * 32, **changes: object) -> dict[str, object]:
+    """A record as the host's program writes it, of this process."""
+    peaks = PeakUse(DriverLibrary("no such library"))
+    peaks.look([os.getpid()])
+    made = record.build_record(DECLARATION, peaks, "/", invocation, 12.34, ["n_slots = 1, n_ctx_slot = 4096"])
+    return {**made, **changes}
+
+
+def test_the_controller_reads_what_the_host_writes(tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    record.write_record(str(path), sample_record())
+    record.write_record(str(path), sample_record("2" * 32))
+    first, last = parse_host_records(path.read_bytes())
+    assert (first.invocation, last.invocation) == ("1" * 32, "2" * 32)
+    assert last.seconds == 12.3
+    assert last.host.peak >= last.host.settled > 0
+    assert last.free_ram > 0
+    found = last.as_measured()
+    assert found is not None
+    assert (found.peak, found.computed.floor) == (last.host.peak, 1110)
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_record_is_replaced_within_one_start_and_kept_over_starts(tmp_path: Path) -> None:
+    path = str(tmp_path / "chat.json")
+    for invocation in ("1", "1", "2", "3", "4", "5", "6", "7"):
+        record.write_record(path, sample_record(invocation * 32))
+    kept = [one["invocation"][0] for one in json.loads(Path(path).read_text())["history"]]
+    assert kept == ["3", "4", "5", "6"]
+    for number in range(record.FINGERPRINTS + 3):
+        record.write_record(path, sample_record(f"{number:032x}", fingerprint=f"{number:064x}"))
+    marks = {one["fingerprint"] for one in json.loads(Path(path).read_text())["history"]}
+    assert len(marks) == record.FINGERPRINTS - 1
+
+
+def test_a_damaged_file_of_earlier_records_is_no_hindrance(tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    for text in ("{", "[]", '{"history": 7}', '{"history": [1, {"fingerprint": []}]}', "[" * 100_000):
+        path.write_text(text)
+        record.write_record(str(path), sample_record())
+        assert json.loads(path.read_text())["invocation"] == "1" * 32
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"fingerprint": "$(reboot)"},
+        {"seconds": -1},
+        {"host": {"peak": "1", "settled": 1}},
+        {"host": {"peak": 1 << 60, "settled": 1}},
+        {"cards": {"GPU-../../x": {"peak": 1, "settled": 1, "name": "x"}}},
+        {"lines": ["\x1b[2J"]},
+        {"lines": ["x" * 301]},
+        {"moment": "yesterday"},
+        {"computed": {**COMPUTED, "parallel": 0}},
+        {"history": [{}]},
+    ],
+)
+def test_another_value_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(UnreadableRecords):
+        parse_host_records(json.dumps(sample_record(**change)))
+
+
+def test_accepted_records_are_kept_next_to_the_inventory(tmp_path: Path) -> None:
+    inventory = str(tmp_path / "rig.py")
+    path = records_path(inventory, "box")
+    assert load_accepted(path) == AcceptedRecords()
+    records = parse_host_records(json.dumps(sample_record()))
+    book = AcceptedRecords().with_records("chat", records).with_records("chat", records)
+    assert len(book.instances["chat"]) == 1
+    save_accepted(path, book)
+    assert load_all_records(inventory) == {"box": book}
+    assert len(as_measurements({"box": book})) == 1
+    path.write_text("{}x")
+    with pytest.raises(UnreadableRecords, match=r"memory/box\.json: .*restore it, or remove it"):
+        load_all_records(inventory)
+
+
+def test_a_share_counts_without_the_cache_that_is_not_needed() -> None:
+    line = "INFO [gpu_worker.py:300] Available KV cache memory: 5.00 GiB"
+    card = {"GPU-12345678": {"peak": 20 << 30, "settled": 20 << 30, "name": "x"}}
+    changes = {"engine": "vllm 0.21.0", "cards": ["rtx"], "share": 0.9, "cache": 1 << 30}
+    values = sample_record(computed={**COMPUTED, **changes}, cards=card, lines=[line])
+    (one,) = parse_host_records(json.dumps(values))
+    found = one.as_measured()
+    assert found is not None
+    assert found.peak == 16 << 30
+    (one,) = parse_host_records(json.dumps({**values, "lines": []}))
+    assert one.as_measured() is None
+
+
+def test_without_a_card_that_answers_a_launch_on_cards_is_no_measurement() -> None:
+    values = sample_record(computed={**COMPUTED, "cards": ["rtx"]})
+    (one,) = parse_host_records(json.dumps(values))
+    assert one.as_measured() is None
+
+
+def test_lines_of_a_log_are_cut_and_printable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    journal = tmp_path / "journalctl"
+    journal.write_text("#!/bin/sh\nprintf 'n_ctx_slot \\033[2J%0400d\\nother\\n' 7\n")
+    journal.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (line,) = record.read_lines("1" * 32, ["n_ctx_slot"])
+    assert len(line) == record.LINE_LENGTH
+    assert line.startswith("n_ctx_slot ?[2J0")
+
+
+def test_memory_of_this_process_and_machine() -> None:
+    found = process_memory.read_ram([os.getpid(), 1 << 30])
+    assert found.peak >= found.now > 0
+    machine = process_memory.read_machine()
+    assert machine["MemTotal"] >= machine["MemAvailable"] > 0
+    assert memory_records.MachineMemory.model_validate(machine).MemTotal == machine["MemTotal"]
+
+
+SYSTEMCTL = """#!/bin/sh
+# a stand-in: the unit is active from the third question on
+count=$(cat {folder}/count 2>/dev/null || echo 0); count=$((count + 1)); echo $count > {folder}/count
+state=activating; [ $count -lt 3 ] || state=active
+printf 'ActiveState=%s\\nInvocationID=%s\\nControlGroup=/unit\\n' $state {invocation}
+printf 'ExecMainStartTimestampMonotonic=1000000\\nActiveEnterTimestampMonotonic=3500000\\n'
+"""
+
+
+def write_programs(folder: Path, systemctl: str) -> None:
+    """Programs of the host, as stand-ins."""
+    for name, text in (("systemctl", systemctl), ("journalctl", "#!/bin/sh\necho 'n_slots = 1, n_ctx_slot = 4096'\n")):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    (folder / "unit").mkdir()
+    (folder / "unit/cgroup.procs").write_text(f"{os.getpid()}\n")
+    (folder / "unit/memory.current").write_text("4096\n")
+
+
+def watch(folder: Path, monkeypatch: pytest.MonkeyPatch, systemctl: str) -> int:
+    """Record a start of the unit that the stand-ins show."""
+    write_programs(folder, systemctl)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr(record, "CGROUPS", str(folder))
+    monkeypatch.setattr(record, "INTERVAL", 0.0)
+    monkeypatch.setattr(record, "SETTLING", 0.0)
+    declaration = folder / "declaration.json"
+    declaration.write_text(json.dumps(DECLARATION))
+    return record.main(["rigwright-chat.service", "chat", str(declaration), str(folder)])
+
+
+def test_a_start_is_watched_until_it_has_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watch(tmp_path, monkeypatch, SYSTEMCTL.format(folder=tmp_path, invocation="1" * 32)) == 0
+    (found,) = parse_host_records((tmp_path / "chat.json").read_bytes())
+    assert (found.seconds, found.invocation, found.fingerprint) == (2.5, "1" * 32, "b" * 64)
+    assert found.host.peak > 0
+    assert found.cgroup == {"current": 4096}
+    assert found.lines == ("n_slots = 1, n_ctx_slot = 4096",)
+
+
+@pytest.mark.parametrize("state", ["failed", "inactive", "deactivating", ""])
+def test_a_start_that_ends_leaves_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    said = f"#!/bin/sh\nprintf 'ActiveState={state}\\nInvocationID={'1' * 32}\\nControlGroup=/unit\\n'\n"
+    assert watch(tmp_path, monkeypatch, said) == 1
+    assert not (tmp_path / "chat.json").exists()
+
+
+class OneCard(DriverLibrary):
+    """A stand-in for the driver's library: one card, whose free bytes fall, and no process that it names."""
+
+    def __init__(self, free: list[int]) -> None:
+        self.free = free
+
+    def read_cards(self, processes: Iterable[int]) -> list[CardSample]:
+        """The next look."""
+        free = self.free.pop(0) if len(self.free) > 1 else self.free[0]
+        return [CardSample("GPU-12345678", "RTX", 24 << 30, 0, free)]
+
+
+def test_where_the_driver_names_no_process_free_memory_counts() -> None:
+    peaks = PeakUse(OneCard([20 << 30, 15 << 30, 16 << 30]))
+    for _ in range(3):
+        peaks.look([])
+    assert peaks.cards == {}
+    peaks.use_differences(1)
+    assert (peaks.cards, peaks.names, peaks.by_difference) == ({"GPU-12345678": 5 << 30}, {"GPU-12345678": "RTX"}, True)
+    peaks.look([])
+    assert peaks.last_cards == {"GPU-12345678": 4 << 30}
+    quiet = PeakUse(OneCard([20 << 30]))
+    quiet.look([])
+    quiet.use_differences(1)
+    assert quiet.cards == {}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no cc here")
+def test_the_driver_s_library_names_the_memory_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "libnvidia-ml.so.1"
+    source = ROOT / "tests/stand_ins/nvml.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setenv("STAND_IN_PID", str(os.getpid()))
+    driver = DriverLibrary(str(library))
+    assert driver.driver == "595.91.07"
+    (card,) = driver.read_cards([os.getpid()])
+    assert card.uuid == "GPU-0123abcd-0000-1111-2222-333344445555"
+    assert (card.name, card.total, card.used, card.free) == ("NVIDIA GeForce RTX 3090", 24 << 30, 13 << 30, 10 << 30)
+    assert driver.read_cards([1])[0].used == 0
+
+
+def test_without_a_driver_there_are_no_cards() -> None:
+    driver = DriverLibrary("libno-such-library.so.1")
+    assert (driver.driver, driver.read_cards([1])) == ("", [])
