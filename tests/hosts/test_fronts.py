@@ -1,4 +1,4 @@
-"""Two gateways with one address over two boxes with instances: losses, new certificates and a rollout under 64 streams."""
+"""Two gateways with one address over two boxes: losses, new certificates and a rollout under 64 streams."""
 
 import itertools
 import json
