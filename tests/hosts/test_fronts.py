@@ -67,7 +67,7 @@ class FrontLoad:
             if self.ended.is_set():
                 return
             model, stream = (BOTH, UNTOUCHED)[turn % 2], number < STREAMS
-            body = {"model": model, "messages": QUESTION, "max_tokens": 48, "stream": stream, "ignore_eos": True}
+            body = {"model": model, "messages": QUESTION, "max_tokens": 16, "stream": stream, "ignore_eos": True}
             began = time.monotonic()
             try:
                 with requests.post(url, json=body, headers=headers, verify=verify or None, timeout=(3, 90)) as answer:
