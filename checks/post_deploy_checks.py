@@ -29,6 +29,10 @@ UNRUN = ("baseline", "answers", "sandbox", "preflight", "host_changes")
 refusals, and changes around it."""
 
 
+PARTNER = "partner"
+"""The fixture of checks that compare two hosts, of which a deploy of one sees one."""
+
+
 @dataclass(frozen=True)
 class HostAgreement:
     """The verdict of the checks about a host after a deploy."""
@@ -136,7 +140,10 @@ def _failures(seen: SurveyedHost, today: str) -> Iterator[DriftedCheck | str]:
             mark = next((one for one in getattr(function, "pytestmark", ()) if one.name == "check"), None)
             if mark is None or function.__module__ != module.__name__:
                 continue
-            named = next((name for name in PARTS if name in _fixtures(function, module)), "")
+            fixtures = _fixtures(function, module)
+            if PARTNER in fixtures:
+                continue
+            named = next((name for name in PARTS if name in fixtures), "")
             for part in PARTS[named](seen.rig) if named else [None]:
                 label, what = describe_part(part) if named else "", mark.kwargs
                 if is_asleep_for(what["identifier"], part, seen.survey):

@@ -1,4 +1,4 @@
-"""Two gateways with one address over two boxes with instances: losses and new certificates under 32 clients."""
+"""Two gateways with one address over two boxes: losses, new certificates and a rollout under 64 streams."""
 
 import itertools
 import json
@@ -27,7 +27,8 @@ from tests.hosts.support import PORT, red_checks, run_deploy, wait_until
 pytestmark = pytest.mark.all_only
 BOTH, UNTOUCHED = "tiny-rig", "untouched"
 """Models: of both boxes with instances, and of the one that no test takes away."""
-CLIENTS = 32
+STREAMS, CLIENTS = 64, 80
+"""Clients that always have a stream, and all of them."""
 PAIR = ("--limit", "one,two", "--only", "D17,D18")
 """The checks of both gateways together."""
 
@@ -65,11 +66,11 @@ class FrontLoad:
         for turn in itertools.count(number):
             if self.ended.is_set():
                 return
-            model, stream = (BOTH, UNTOUCHED)[turn % 2], turn % 4 < 2
-            body = {"model": model, "messages": QUESTION, "max_tokens": 48, "stream": stream, "ignore_eos": True}
+            model, stream = (BOTH, UNTOUCHED)[turn % 2], number < STREAMS
+            body = {"model": model, "messages": QUESTION, "max_tokens": 16, "stream": stream, "ignore_eos": True}
             began = time.monotonic()
             try:
-                with requests.post(url, json=body, headers=headers, verify=verify or None, timeout=(3, 45)) as answer:
+                with requests.post(url, json=body, headers=headers, verify=verify or None, timeout=(3, 90)) as answer:
                     whole = answer.text.rstrip().endswith("data: [DONE]") if stream else bool(answer.json()["choices"])
                     whole &= answer.status_code == 200
                     problem = "" if whole else f"{answer.status_code} {answer.text[-200:]}"
@@ -95,14 +96,15 @@ class FourBoxes:
         """The address that both gateways share."""
         return f"{self.lab.gateway.rpartition('.')[0]}.200"
 
-    def declare(self) -> None:
+    def declare(self, memory: str = "50%", drain: int = 60) -> None:
+        """Write the inventory; another limit makes another generation of the lenders, another drain of the fronts."""
         shelf = {"mirrors": {"shelf": [self.lab.shelf_url]}}
         lenders = ("three", "four")
         entries: dict[str, dict[str, object]] = {
             name: {
                 **self.hosts[name].inventory_keys,
                 **shelf,
-                "instances": {"chat": {"variant": "llamacpp/demo-wheel", "port": PORT}},
+                "instances": {"chat": {"variant": "llamacpp/demo-wheel", "port": PORT, "memory_max": memory}},
                 "fleet": {"address": self.hosts[name].address},
             }
             for name in lenders
@@ -121,6 +123,8 @@ class FourBoxes:
                         BOTH: {"instances": [f"{one}/chat" for one in lenders]},
                         UNTOUCHED: {"instances": ["four/chat"]},
                     },
+                    "drain": drain,
+                    "queue": CLIENTS,
                     "virtual_address": {
                         "address": f"{self.address}/24",
                         "source": self.hosts[name].address,
@@ -294,6 +298,16 @@ def test_renewed_certificates_cost_no_request(boxes: FourBoxes, key: str) -> Non
         found = boxes.hosts[box].run(f"cat /etc/rigwright/credentials/gateway-{listener}.pem")
         certificate = x509.load_pem_x509_certificates(found.encode())[0]
         assert certificate.not_valid_before_utc > certificate_now() - timedelta(days=2)
+
+
+def test_a_rollout_costs_no_request(boxes: FourBoxes, key: str) -> None:
+    boxes.declare(memory="40%", drain=50)
+    with boxes.load(key) as load:
+        done = run_rigwright("rollout", str(boxes.inventory), "--allow-outage", UNTOUCHED)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert [one for one in load.failed if one.model == BOTH] == []
+    # the model of one box is interrupted, with consent, and says so before an answer has begun
+    assert [one for one in load.failed if not one.problem.startswith("503 ")] == []
 
 
 def test_a_lost_gateway_costs_no_request_of_the_other_one(boxes: FourBoxes, key: str) -> None:
