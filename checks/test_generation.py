@@ -14,13 +14,13 @@ from checks.survey.trees import MISSING, OTHER, TREES
 from checks.survey.units import UNITS
 from rigwright.containers.container_files import spec_program_path
 from rigwright.fetch_job_spec import authority_path
-from rigwright.host.generation_layout import file_mode
+from rigwright.host.generation_layout import ACTIVATING, file_mode
 from rigwright.model.instance import Instance
 from rigwright.model.roots import Roots
 from rigwright.monitoring import self_check
 from rigwright.monitoring.monitoring_units import monitoring_folder as monitoring_folder
 from rigwright.nvidia.cards.card_setting_files import program_folder, record_path
-from rigwright.serving.generation import ACTIVATING, Generation
+from rigwright.serving.generation import Generation
 from rigwright.serving.instance_units import STOPPED
 from rigwright.weights.weight_server import config_path
 

@@ -8,6 +8,7 @@ from pyinfra.api import deploy
 from rigwright.containers.end_of_management import container_release_values
 from rigwright.fetch_job_spec import CREDENTIAL, authority_path
 from rigwright.gateway.gateway_units import HEALTH_FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
+from rigwright.host.generation_layout import ACTIVATING
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model import installation
 from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER, WARM
@@ -16,7 +17,6 @@ from rigwright.monitoring.self_check import self_check_release_values
 from rigwright.nvidia.driver.driver_files import driver_release_values
 from rigwright.render import render
 from rigwright.serving import takeover
-from rigwright.serving.generation import ACTIVATING
 from rigwright.serving.instance_units import STOPPED
 from rigwright.weights.verification import REHASH_STAMP, REHASH_UNITS, records_folder, weights_program_folder
 from rigwright.weights.weight_server import share_release_values

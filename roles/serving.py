@@ -5,12 +5,12 @@ from __future__ import annotations
 from rigwright.declaration.variant_selection import VariantSwitch
 from rigwright.engines import kind_of
 from rigwright.gateway.gateway_units import ROTATION, render_logrotate
+from rigwright.host.generation_layout import JOB
 from rigwright.model import api_keys
 from rigwright.model.rig import Rig
 from rigwright.plan.plan_inputs import TargetState, numa_node_of
 from rigwright.serving.instance_units import OWNED_HEADER, credential_path
 from rigwright.serving.plugin_selftest import plan_selftests
-from rigwright.serving.serving_state import JOB
 from rigwright.serving.standby import StandbyInstance, plan_standby
 from rigwright.serving.takeover import Takeover
 from roles.operations.files import TextFile, remove_files, write_text_files

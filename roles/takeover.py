@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import StringCommand, deploy
 
+from rigwright.host.generation_layout import JOB
 from rigwright.model.rig import Rig
-from rigwright.serving.serving_state import JOB
 from rigwright.serving.takeover import (
     ExistingService,
     ExistingServiceFacts,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from checks.survey.section import Section, SurveyScope
 from checks.survey.units import WORD
+from rigwright.host.generation_layout import ACTIVATING, META, PROVEN
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
-from rigwright.serving.generation import ACTIVATING, META, PROVEN
 from rigwright.serving.instance_units import credential_path
 
 

@@ -14,6 +14,7 @@ from rigwright.engines.python_log_patterns import FORMS
 from rigwright.gateway.gateway_units import ROUTER_RUNTIME
 from rigwright.gateway.rotation import LAST_RESORT, ROTATION_FOLDER
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
+from rigwright.host.generation_layout import META, PROVEN
 from rigwright.host.systemd import STARTED_FROM_FOLDER
 from rigwright.model.instance import Instance
 from rigwright.model.rig import Rig
@@ -33,7 +34,6 @@ from rigwright.operate.instance_state import (
     format_moment,
 )
 from rigwright.safe_text import mask_secrets
-from rigwright.serving.generation import META, PROVEN
 from rigwright.serving.instance_units import STOPPED, credential_path
 
 PARTIAL = "the journal was searched in part, as its lines take long: `rigwright show report` searches all of it"

@@ -14,6 +14,7 @@ from rigwright.fetch_job_spec import authority_path
 from rigwright.gateway.gateway_units import ROTATION, render_logrotate
 from rigwright.gateway.rotation import ROTATION_FOLDER
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
+from rigwright.host.generation_layout import JOB
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.instance import POWER_UNIT, loaded_weights
 from rigwright.model.rig import Rig
@@ -39,7 +40,6 @@ from rigwright.nvidia.cards.xids import RECOVERED, UNUSABLE_XIDS, XID
 from rigwright.nvidia.driver.driver_files import store_folder
 from rigwright.plan.host_probe import required_packages
 from rigwright.serving.instance_units import OWNED_HEADER, STOPPED
-from rigwright.serving.serving_state import JOB
 from rigwright.weights import weight_server
 from rigwright.weights.verification import REHASH_UNITS, records_folder, render_rehash_units
 from rigwright.weights.weight_server import share_endpoint

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from rigwright.engines import kind_of
 from rigwright.engines.log_causes import select_faults
 from rigwright.gateway.gateway_units import ADMIN, SILENCE
+from rigwright.host.generation_layout import ACTIVATING, PROVEN
 from rigwright.host.systemd import LINKS, UNIT_FOLDER
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi
 from rigwright.nvidia.cards.card_facts import UNEXPLAINED_MIB
 from rigwright.render import render
 from rigwright.serving.activation import Activation
-from rigwright.serving.generation import ACTIVATING, PROVEN
 from rigwright.serving.instance_units import STOPPED
 from rigwright.serving.standby import FOLDER, RUNTIME_UNITS, StandbyInstance
 from rigwright.serving.takeover import Takeover, drain_seconds

@@ -17,10 +17,7 @@ from rigwright.address_types import Port
 from rigwright.fetch_job_spec import ToolEnvironment
 from rigwright.gateway.address_reservations import RESERVATION_UNIT
 from rigwright.gateway.gateway_units import render_gateway
-from rigwright.host.generation_layout import ACTIVATING as ACTIVATING
-from rigwright.host.generation_layout import META as META
-from rigwright.host.generation_layout import PROVEN as PROVEN
-from rigwright.host.generation_layout import digest_generation
+from rigwright.host.generation_layout import ACTIVATING, digest_generation
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER, UNIT_FOLDER, SocketUnit, UnitState
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.catalog_schema import Card
@@ -29,7 +26,6 @@ from rigwright.model.instance import SOCKET_FOLDER, WARM, Instance, loaded_weigh
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.render import render
-from rigwright.serving.instance_units import ACTIVATING as ACTIVATING
 from rigwright.serving.instance_units import (
     LOOPBACK,
     OWNED_HEADER,

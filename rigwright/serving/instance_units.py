@@ -23,10 +23,6 @@ DIGEST_VARIABLE = "RW_DIGEST"
 # Below the configuration's folder: the one with a file for each instance that was stopped by hand. Its unit does not
 # start while that is there; a deploy takes it away.
 STOPPED = "stopped"
-# There while a generation is being activated: the numbers of the old and the new one.
-ACTIVATING = "activating"
-# The unit that an activation runs as.
-JOB = "rw-job-activate"
 # First line of every unit file we write; a file without it is not ours to remove.
 OWNED_HEADER = "# Written by rigwright; changes here are undone by the next deploy."
 # Starts, the one that is not made among them, that must fit into StartLimitIntervalSec=, and what each takes beside

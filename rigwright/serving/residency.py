@@ -11,13 +11,14 @@ from rigwright.engines.known_issues import place_instance
 from rigwright.engines.memory_fit import MIB
 from rigwright.gateway.gateway_units import ADMIN, GatewayFiles
 from rigwright.gateway.secrets_distribution import RESIDENCY, RESIDENCY_SOCKET, RESIDENCY_UNIT
+from rigwright.host.generation_layout import ACTIVATING, JOB
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIX, SocketUnit, UnitState
 from rigwright.model.instance import Instance, patches_by_target
 from rigwright.model.rig import Rig
 from rigwright.monitoring.textfile import textfile_folder
 from rigwright.project_root import ROOT
 from rigwright.render import render
-from rigwright.serving.instance_units import ACTIVATING, JOB, OWNED_HEADER, STOPPED, InstanceUnit
+from rigwright.serving.instance_units import OWNED_HEADER, STOPPED, InstanceUnit
 from rigwright.serving.takeover import drain_seconds
 
 WAKE_SOCKET = "/run/rigwright/residency.sock"

@@ -18,7 +18,7 @@ from rigwright.gateway.secrets_distribution import (
     ROUTER_UNIT,
 )
 from rigwright.host import script_output
-from rigwright.host.generation_layout import JOB as JOB
+from rigwright.host.generation_layout import ACTIVATING, JOB, META, PROVEN
 from rigwright.host.script_output import (
     HostOutput,
     file_name,
@@ -37,8 +37,7 @@ from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER, UNIX, UnitS
 from rigwright.model.installation import MARKER
 from rigwright.model.instance import CACHES, WARM
 from rigwright.render import render
-from rigwright.serving.generation import ACTIVATING, META, PROVEN, SETTLE, Generation, ManifestFacts, parse_manifest
-from rigwright.serving.instance_units import JOB as JOB
+from rigwright.serving.generation import SETTLE, Generation, ManifestFacts, parse_manifest
 from rigwright.serving.instance_units import OWNED_HEADER, PREFIX
 from rigwright.supply.root_programs import INSTALLERS
 

@@ -18,7 +18,7 @@ from pyinfra.facts.files import FileContents
 
 from rigwright.gateway.gateway_units import ROUTER_RUNTIME, RUNTIME
 from rigwright.gateway.secrets_distribution import GATEWAY, ROUTER
-from rigwright.host.generation_layout import file_mode
+from rigwright.host.generation_layout import ACTIVATING, JOB, META, file_mode
 from rigwright.model.rig import Rig
 from rigwright.serving import serving_state
 from rigwright.serving.activation import (
@@ -31,8 +31,8 @@ from rigwright.serving.activation import (
     plan_activation,
 )
 from rigwright.serving.activation_script import render_activation
-from rigwright.serving.generation import ACTIVATING, META, Generation
-from rigwright.serving.serving_state import JOB, ObservedGeneration, ObservedServing, render_state_query
+from rigwright.serving.generation import Generation
+from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, render_state_query
 from rigwright.serving.standby import RUNTIME_UNITS as RUNTIME_UNITS
 from rigwright.serving.standby import (
     FreeMemory,

@@ -5,10 +5,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from rigwright.host.generation_layout import META, PROVEN
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.serving import serving_state
 from rigwright.serving.activation import ActivationGoal, goal_of
-from rigwright.serving.generation import META, PROVEN, Generation
+from rigwright.serving.generation import Generation
 from rigwright.serving.serving_state import ObservedServing, render_state_query
 from roles.operations.generations import pack_generation
 from tests.unit import short_programs

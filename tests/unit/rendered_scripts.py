@@ -13,6 +13,7 @@ from rigwright.engines.vllm.log_patterns import CAUSES
 from rigwright.fetch_job_spec import JobNetwork, ToolEnvironment, job_network
 from rigwright.gateway.gateway_units import ADMIN
 from rigwright.host.deploy_lock_state import LOCKS
+from rigwright.host.generation_layout import ACTIVATING, PROVEN
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.rig import Rig
 from rigwright.monitoring.textfile import DEPLOY_STARTED
@@ -20,7 +21,6 @@ from rigwright.nvidia.driver.driver_facts import MODPROBE, SOURCE
 from rigwright.nvidia.driver.driver_files import COMPONENT
 from rigwright.render import render
 from rigwright.serving.activation import Activation
-from rigwright.serving.generation import ACTIVATING, PROVEN
 from rigwright.serving.instance_units import STOPPED
 from rigwright.serving.standby import StandbyInstance
 from rigwright.serving.takeover import Takeover

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.host.generation_layout import ACTIVATING, PROVEN
 from rigwright.model.instance import slice_of
 from rigwright.render import render
 from rigwright.serving.activation import Activation
-from rigwright.serving.generation import ACTIVATING, PROVEN, SETTLE
+from rigwright.serving.generation import SETTLE
 from rigwright.serving.instance_units import listener_units
 from tests.unit.host_folder import HostFolder
 from tests.unit.host_states import CHAT, CODE, target_generation, two_instance_rig

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.host.generation_layout import ACTIVATING
 from rigwright.host.systemd import UnitState
 from rigwright.render import render
 from rigwright.serving.activation import Activation
-from rigwright.serving.generation import ACTIVATING
 from rigwright.serving.instance_units import PREFIX, listener_units
 from tests.unit.host_folder import HostFolder
 from tests.unit.host_states import CHAT, CODE, target_generation, two_instance_rig

@@ -14,7 +14,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from rigwright.engines import kinds
-from rigwright.host.generation_layout import file_mode
+from rigwright.host.generation_layout import META, PROVEN, file_mode
 from rigwright.nvidia.cards.smi import TIMED_OUT
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import (
@@ -32,7 +32,7 @@ from rigwright.operate.instance_state import (
     UnitObservation,
 )
 from rigwright.project_root import ROOT
-from rigwright.serving.generation import META, PROVEN, Generation
+from rigwright.serving.generation import Generation
 from rigwright.serving.instance_units import STOPPED
 from tests.unit.model_server import KEY, Fault, ScriptedModel, run_model_server
 from tests.unit.rendered_scripts import write_stand_in

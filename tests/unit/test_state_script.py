@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.host.generation_layout import META, PROVEN
 from rigwright.host.systemd import UnitState
 from rigwright.model.rig import Rig
 from rigwright.project_root import ROOT
 from rigwright.serving import serving_state
 from rigwright.serving.activation import goal_for
-from rigwright.serving.generation import META, PROVEN
 from rigwright.serving.instance_units import OWNED_HEADER
 from rigwright.serving.serving_state import ObservedUnit
 from roles.rollback import describe_rollback_refusal, find_rollback_target
