@@ -112,18 +112,18 @@ local function wake_metrics(lines)
     local outcome, model = name:match("^(%l+) (.*)$")
     sample(lines, "wakes_total", ("outcome=%s,model=%s"):format(labelled(outcome), labelled(model)), found[name])
   end
-  totals(lines, "waiting", "gauge")
+  local waiting = {}
   for _, model in ipairs(sorted(settings.models)) do
-    local instances_of = settings.models[model].on_demand
-    if instances_of then
+    local on_demand = settings.models[model].on_demand
+    if on_demand then
       local labels = "model=" .. labelled(model)
       sample(lines, "wake_seconds_sum", labels, counts.get("total wake_sum " .. model))
       sample(lines, "wake_seconds_count", labels, counts.get("total wake_count " .. model))
-      for _, name in ipairs(instances_of) do
-        sample(lines, "waiting", "instance=" .. labelled(name), counts.get("waiting " .. name))
-      end
+      for _, name in ipairs(on_demand) do waiting[name] = counts.get("waiting " .. name) end
     end
   end
+  totals(lines, "waiting", "gauge")
+  for _, name in ipairs(sorted(waiting)) do sample(lines, "waiting", "instance=" .. labelled(name), waiting[name]) end
 end
 
 -- Text of Prometheus; `/metrics/INSTANCE` is the engine's own.
