@@ -143,10 +143,10 @@ def test_another_box_is_timed_beside_the_gateways_own(tmp_path: Path) -> None:
 @pytest.mark.all_only
 def test_a_deploy_and_a_check_of_many_simulated_hosts_are_timed(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
-    benchmark("fleet-verbs", "--hosts", "1,6", "--json", file)
+    benchmark("fleet-verbs", "--hosts", "1,6", "--faulty", "1", "--json", file)
     rows = json.loads(file.read_text())["rows"]
-    assert {(row["verb"], row["hosts"]) for row in rows} == {
-        (verb, hosts) for verb in ("deploy", "check") for hosts in (1, 6)
+    assert {(row["verb"], row["hosts"], row["faulty"]) for row in rows} == {
+        (verb, *fleet) for verb in ("deploy", "check") for fleet in ((1, 0), (6, 0), (6, 1))
     }
 
 
