@@ -1,6 +1,7 @@
 """The driver's operations on a host that is a shell of this machine, and the output for it and the operator."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 from rigwright.model.roots import Roots
 from rigwright.nvidia.driver.driver_facts import DriverFacts
 from rigwright.nvidia.packages.driver_target import DriverTarget
+from rigwright.supply.bundle import LocalFile
 from roles.operations import drivers, packages, reconnecting_shell
 from roles.operations.drivers import LOOK, _DriverRun
 from tests.unit.apt_simulation import simulation_lines
@@ -34,7 +36,7 @@ class DriverOperationsHost(_DriverRun):
     def read_facts(self) -> DriverFacts:
         return self.seen.pop(0) if len(self.seen) > 1 else self.seen[0]
 
-    def run_package_job(self, unit: str, script: str) -> bool:
+    def run_package_job(self, unit: str, script: str, files: Sequence[LocalFile] = ()) -> bool:
         self.jobs_run.append((unit, script))
         if unit == LOOK:
             done = Path(f"{self.jobs}/{LOOK}/done")

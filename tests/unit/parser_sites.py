@@ -68,6 +68,7 @@ CALLS = {
     "checks/survey/host/units:look": "manager.parse_blocks",
     "cli/lock_resolver/apt_archives:IsolatedApt.run_apt_get": "packages.parse_addresses",
     "cli/lock_resolver/apt_archives:IsolatedApt.has_package": "one name, which is compared with whole lines",
+    "cli/lock_resolver/apt_archives:IsolatedApt.unpack_lists": "writes a verified list for apt, and reads none of it",
     "cli/lock_resolver/apt_archives:run_program": "packages.places",
     "cli/lock_resolver/apt_archives:_compare_versions": "reads no output: dpkg answers by its exit status",
     "cli/bundle_builder:_channel_addresses": OURS,

@@ -14,7 +14,7 @@ from roles.operations.drivers import (
     _hold_and_record,
     _hold_driver,
     _install_driver,
-    _render_installation,
+    _plan_installation,
 )
 from roles.operations.reconnecting_shell import HostLost
 from tests.unit.driver_operations_host import DriverOperationsHost, capture_output, recorded_commands
@@ -98,10 +98,16 @@ def test_a_hold_that_is_gone_is_put_back_without_apt_get(output_lines: list[str]
     assert output_lines == ["[box] the driver is incomplete: libcuda1 is not held"]
 
 
+def installation_script(one: DriverOperationsHost, facts: DriverFacts) -> str | None:
+    """The installing job's script."""
+    found = _plan_installation(one, facts)
+    return None if found is None else found[0]
+
+
 def test_packages_that_were_not_there_are_ours(output_lines: list[str], tmp_path: Path) -> None:
     one = DriverOperationsHost(tmp_path, LOCKED, managed_host())
     one.says.append("Inst dkms (3.2.2-1 Debian:13/trixie [all])")
-    script = _render_installation(one, managed_host())
+    script = installation_script(one, managed_host())
     assert script is not None
     assert "printf 'package %s\\n' dkms >>" in script
 
@@ -142,7 +148,7 @@ def test_an_installed_foreign_driver_is_held_and_recorded_without_apt(output_lin
 def test_modules_alone_need_no_apt(output_lines: list[str], tmp_path: Path) -> None:
     facts = replace(CONVERGED_HOST, kernel_modules=((KERNEL, NEW), (NEXT, "")))
     one = DriverOperationsHost(tmp_path, LOCKED, facts)
-    script = _render_installation(one, facts)
+    script = installation_script(one, facts)
     assert one.jobs_run == []
     assert script is not None
     assert "dkms autoinstall" in script
@@ -161,26 +167,26 @@ def test_packages_that_the_archive_has_dropped_come_from_kept_files(output_lines
     kept = replace(managed_host(), kept=(NEW, "580.159.03"))
     one = DriverOperationsHost(tmp_path, LOCKED, kept)
     one.says[0] = "kept"
-    script = _render_installation(one, kept)
+    script = installation_script(one, kept)
     assert script is not None
     assert f"install {one.store}/{NEW}/*.deb\n" in script
     assert output_lines == [f"[box] the archive has dropped {NEW}: using stored files"]
     assert f"cd {one.store}/{NEW} && sha256sum" in one.jobs_run[0][1]
     # and only files of the driver that is wanted
     other_kept = DriverOperationsHost(tmp_path, LOCKED, replace(managed_host(), kept=(OLD,)))
-    _render_installation(other_kept, replace(managed_host(), kept=(OLD,)))
+    installation_script(other_kept, replace(managed_host(), kept=(OLD,)))
     assert "sha256sum --quiet" not in other_kept.jobs_run[0][1]
 
 
 def test_files_are_kept_of_a_whole_driver_alone(output_lines: list[str], tmp_path: Path) -> None:
     """Of a part there is no way back: its missing parts would be removed."""
     one = DriverOperationsHost(tmp_path, LOCKED, managed_host())
-    assert "sha256sum -- *.deb > SHA256SUMS" in str(_render_installation(one, managed_host()))
+    assert "sha256sum -- *.deb > SHA256SUMS" in str(installation_script(one, managed_host()))
     # one package that an operator had removed; the others are there already
     alone = with_versions(CONVERGED_HOST, nvidia_persistenced="")
     part = DriverOperationsHost(tmp_path, driver_target(managed_rig(), alone), alone)
     part.says = ["archive", f"Inst nvidia-persistenced ({NEW}-1 NVIDIA CUDA [amd64])"]
-    script = str(_render_installation(part, alone))
+    script = str(installation_script(part, alone))
     assert "installing the driver" in script
     assert "> SHA256SUMS" not in script
     # where it is kept already it counts as the last one used
@@ -211,7 +217,7 @@ def test_a_kernel_that_moves_brings_its_metapackage(
     facts = replace(ubuntus(kernel), half=("nvidia-utils-580-server",))
     one = DriverOperationsHost(tmp_path, driver_target(driver_rig(C3090, managed=True), facts, upgrading), facts)
     one.says = [how, "Inst nvidia-utils-580-server [1] (580.178.04-0ubuntu0.24.04.1 Ubuntu [amd64])"]
-    script = _render_installation(one, facts)
+    script = installation_script(one, facts)
     assert script is not None
     simulated = next(line for line in one.jobs_run[0][1].splitlines() if line.startswith("said=$(simulate"))
     assert simulated.count(" linux-image-generic") == int(asked_for)
@@ -224,7 +230,7 @@ def test_headers_come_first_where_they_are_not_there(output_lines: list[str], tm
     wanted = replace(LOCKED, plan=replace(LOCKED.plan, before=("linux-headers-amd64",)))
     facts = managed_host() if there_ else replace(managed_host(), headers=frozenset())
     one = DriverOperationsHost(tmp_path, wanted, facts)
-    _render_installation(one, facts)
+    installation_script(one, facts)
     assert ("headers linux-headers-amd64" in one.jobs_run[0][1]) is not there_
 
 
@@ -261,7 +267,7 @@ def test_headers_that_are_missing_do_not_move_the_driver(output_lines: list[str]
     facts = replace(managed_host(OLD, recorded=OLD), headers=frozenset(), held=frozenset())
     one = DriverOperationsHost(tmp_path, driver_target(managed_rig(), facts), facts)
     one.says = ["archive"]
-    script = _render_installation(one, facts)
+    script = installation_script(one, facts)
     look = one.jobs_run[0][1]
     assert "headers linux-headers-amd64" in look
     assert "dkms autoinstall" in str(script)
