@@ -113,9 +113,10 @@ def activation_script(
     beside: tuple[StandbyInstance, ...] = (),
     run: str = "/run/x",
     taking: Takeover | None = None,
+    number: int | None = 2,
 ) -> str:
-    """An activation."""
-    values = {"config": config, "units": units, "activating": ACTIVATING, "number": 2, "proven": PROVEN}
+    """An activation; without a number, of the generation that its first argument names."""
+    values = {"config": config, "units": units, "activating": ACTIVATING, "number": number, "proven": PROVEN}
     limits = {
         "causes": {"rigwright-chat.service": select_faults(CAUSES)},
         "smi_timeout": 20,

@@ -227,6 +227,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "activate and prove": lambda: activation_script(Activation((CODE,), (CHAT,), (), prove=(CODE,))),
     "activate nothing": lambda: activation_script(Activation()),
+    "activate the generation of an argument": lambda: activation_script(Activation(), number=None),
     "activate beside": lambda: activation_script(
         Activation((), (CHAT,), (), (UnitState(CHAT, "0" * 64, 8020, frozenset({0, 1})),)),
         beside=(
