@@ -100,8 +100,8 @@ def bundled_box(
 
 
 def is_cut_off(box: AirGappedBox) -> bool:
-    """Whether a host has the route of the login alone, and no resolver."""
-    return box.host.run("ip route; cat /etc/resolv.conf").count("\n") == 1
+    """Whether a host has no route beyond its own bridges and the login's network, and no resolver."""
+    return box.host.run("ip route show default; cat /etc/resolv.conf") == ""
 
 
 def changed_files(box: AirGappedBox, since: str) -> list[str]:
