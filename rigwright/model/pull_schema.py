@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,6 @@ class PullEntry(InventoryModel):
     }
 
     url: HttpUrl = Field(description="The address of the folder that `rigwright sign --publish` has written.")
-    interval_minutes: int = Field(
-        default=15, ge=1, le=1440, description="Minutes between two runs; each is delayed by a random part of it."
+    interval_minutes: Literal[5, 10, 15, 20, 30, 60] = Field(
+        default=15, description="Minutes between two runs; each is delayed by a random time of at most 5 minutes."
     )

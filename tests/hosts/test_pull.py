@@ -52,7 +52,7 @@ class PullingBox:
             *(self.folder, self.lab, self.host),
             instances={"chat": {"variant": "llamacpp/demo-wheel", "port": PORT, **chat}},
             signers={"alice": {"key": str(public_key(self.key))}},
-            pull={"url": f"http://{address!s}:{port}", "interval_minutes": 1440},
+            pull={"url": f"http://{address!s}:{port}", "interval_minutes": 60},
         )
 
     def sign(self, *options: str) -> str:

@@ -128,7 +128,7 @@ def test_a_box_without_pull_has_nothing_of_it() -> None:
     assert (render_pull_files(rig), render_units_of_pull(rig)) == ({}, {})
     assert not any("pull" in path for path in render_self_check(rig, "debian-12"))
     timer = next(text for path, text in render_units_of_pull(build_wanted().rig).items() if path.endswith(PULL_TIMER))
-    assert "OnUnitInactiveSec=900\n" in timer
+    assert "OnCalendar=*-*-* *:00/15:00\n" in timer
     assert "RandomizedDelaySec=300\n" in timer
 
 
