@@ -339,6 +339,7 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
         "containers": "/nowhere",
         "undeclared": ["/nowhere"],
         "share_unit": "nowhere.service",
+        "pull_record": "/nowhere",
         "share_path": "/nowhere",
         "watching": {"node": "nowhere.service"},
         "watching_units": "/nowhere",

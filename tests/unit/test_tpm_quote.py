@@ -1,6 +1,7 @@
 """Quotes of a TPM in verdicts: by swtpm, a TPM in software, and the real tpm2-tools, through the script of hosts."""
 
 import base64
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,14 +20,18 @@ from checks.tpm_quote import (
     verify_quote,
 )
 from cli import main
+from lab import machine_requirements
 from rigwright.signing.refusals import SignatureRefused
 from tests.unit.gateway_router import wait_until
 from tests.unit.test_signed_verdict import NONCE, Verdicts, keys, verdicts  # noqa: F401 (fixtures)
 
 # ruff: noqa: F811 (fixtures of another file)
 
+PROGRAMS = {"swtpm": "swtpm", "tpm2_quote": "tpm2-tools"}
+"""Program -> Debian package."""
 pytestmark = pytest.mark.skipif(
-    not all(map(shutil.which, ("swtpm", "tpm2_quote"))), reason="needs the packages swtpm and tpm2-tools"
+    os.geteuid() != 0 and bool(machine_requirements.missing_packages(PROGRAMS)),
+    reason="without root, it needs the packages swtpm and tpm2-tools",
 )
 
 
@@ -54,6 +59,7 @@ def run_script(digest: str, environment: dict[str, str]) -> list[str]:
 @pytest.fixture(scope="module")
 def make_tpm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Starts TPMs, each with a seed of its own."""
+    machine_requirements.install_programs(PROGRAMS)
     running = []
 
     def start() -> SoftwareTpm:
