@@ -339,7 +339,6 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
         "containers": "/nowhere",
         "undeclared": ["/nowhere"],
         "share_unit": "nowhere.service",
-        "pull_record": "/nowhere",
         "share_path": "/nowhere",
         "watching": {"node": "nowhere.service"},
         "watching_units": "/nowhere",
@@ -347,6 +346,6 @@ def sample_probe_values(**changes: object) -> dict[str, object]:
         "self_check_files": ["/nowhere"],
         "self_check_units": ["nowhere.timer"],
         "accepted_serials": "/nowhere",
-        "pull_record": "",
+        "pull_record": "/nowhere",
     }
     return nothing | changes
