@@ -65,6 +65,8 @@ def test_a_failure_names_its_reason_without_the_log() -> None:
     )
     row |= {"Result": "exit-code", "ExecMainStatus": "3"}
     assert observation.unit_state(row).reason == "its engine ended with status 3"
+    row |= {"ExecMainStatus": "0"}
+    assert observation.unit_state(row).reason == "its unit failed (exit-code)"
 
 
 @pytest.mark.parametrize(

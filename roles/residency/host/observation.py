@@ -66,7 +66,10 @@ def unit_state(row: Mapping[str, str]) -> UnitObserved:
     """The state of a unit by its properties."""
     active, sub, result = row.get("ActiveState", ""), row.get("SubState", ""), row.get("Result", "success")
     queued = row.get("Job", "0") not in ("", "0")
-    reason = RESULTS.get(result, f"its engine ended with status {row.get('ExecMainStatus', '')}".rstrip())
+    status = row.get("ExecMainStatus", "")
+    # a start may fail before its engine does
+    other = f"its engine ended with status {status}" if status not in ("", "0") else f"its unit failed ({result})"
+    reason = RESULTS.get(result, other)
     if sub.startswith("auto-restart"):
         state = "restarting"
     elif active in ("active", "reloading"):
