@@ -111,7 +111,7 @@ def _card_needs(
 ) -> dict[int, int]:
     """Bytes that an instance takes of each of its cards while it runs all the time."""
     found = assess_memory(placed, measured, ())
-    if found is None or getattr(instance, "start", "boot") == "on-demand":
+    if found is None or instance.is_on_demand:
         return {}
     parts = found.prediction.per_card(found.prediction.need)
     share = found.computed.share

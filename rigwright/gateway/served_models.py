@@ -43,7 +43,7 @@ class GatewayModel:
     @property
     def on_demand(self) -> tuple[str, ...]:
         """Its instances that requests start."""
-        return tuple(one.name for one in self.instances if is_on_demand(one))
+        return tuple(one.name for one in self.instances if one.is_on_demand)
 
     @property
     def engine_names(self) -> dict[str, str]:
@@ -71,11 +71,6 @@ class GatewayModel:
         unsalted = {path for _, ignoring in found for path in ignoring if self.cache_isolation}
         first = found[0][0] if found else ()
         return tuple(path for path in first if path not in unsalted and all(path in one for one, _ in found))
-
-
-def is_on_demand(instance: Instance) -> bool:
-    """Whether requests start an instance, and not the boot of the box."""
-    return getattr(instance, "start", "boot") == "on-demand"
 
 
 def offers_of(instances: tuple[Instance, ...], gateway: Gateway | None) -> tuple[GatewayModel, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from rigwright.engines import kind_of
 from rigwright.engines.known_issues import place_instance
 from rigwright.engines.memory_fit import MIB
-from rigwright.gateway.gateway_units import ADMIN, GatewayFiles
+from rigwright.gateway.gateway_units import ADMIN, WAKE_SOCKET, GatewayFiles
 from rigwright.gateway.secrets_distribution import RESIDENCY, RESIDENCY_SOCKET, RESIDENCY_UNIT
 from rigwright.host.generation_layout import ACTIVATING, JOB
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIX, SocketUnit, UnitState
@@ -21,7 +21,6 @@ from rigwright.render import render
 from rigwright.serving.instance_units import OWNED_HEADER, STOPPED, InstanceUnit
 from rigwright.serving.takeover import drain_seconds
 
-WAKE_SOCKET = "/run/rigwright/residency.sock"
 HOST = "host"
 """The device of an instance without cards: the host's memory."""
 PROGRAM = ("admission.py", "ledger.py", "observation.py", "service.py", "state.py")
