@@ -15,6 +15,7 @@ from rigwright.model.instance import CACHES, COMPILED, CONTAINER_RUNTIME_FOLDER,
 from rigwright.monitoring.monitoring_facts import monitoring_release_values
 from rigwright.monitoring.self_check import self_check_release_values
 from rigwright.nvidia.driver.driver_files import driver_release_values
+from rigwright.pull.pull_units import FETCHED
 from rigwright.render import render
 from rigwright.serving import takeover
 from rigwright.serving.instance_units import STOPPED
@@ -56,7 +57,7 @@ def removal(run: HostRun) -> None:
             *(f"{roots.config}/{name}" for name in loose),
             *(authority_path(rig.roots), ROTATION, roots.accepted_serials),
         ],
-        caches=[f"{roots.config}/{STOPPED}", CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME, HEALTH_FOLDER],
+        caches=[f"{roots.config}/{STOPPED}", CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME, HEALTH_FOLDER, FETCHED],
         mounted=[RUNTIME, ROUTER_RUNTIME, HEALTH_FOLDER],
         compiled=COMPILED,
         containers=CONTAINER_RUNTIME_FOLDER,

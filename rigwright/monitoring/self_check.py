@@ -24,7 +24,6 @@ from rigwright.model.roots import Roots
 from rigwright.monitoring.textfile import textfile_folder
 from rigwright.project_root import ROOT
 from rigwright.pull.pull_units import (
-    FETCHED,
     PULL_FETCH_SERVICE,
     PULL_SERVICE,
     PULL_TIMER,
@@ -223,7 +222,7 @@ def self_check_release_values(roots: Roots) -> dict[str, object]:
             *(PULL_TIMER, PULL_SERVICE, PULL_FETCH_SERVICE),
         ],
         "self_check_files": [UDEV],
-        "self_check_trees": [program_folder(roots), results_folder(roots), pull_state(roots), FETCHED],
+        "self_check_trees": [program_folder(roots), results_folder(roots), pull_state(roots)],
     }
 
 
