@@ -192,3 +192,10 @@ def test_memory_of_engines(tmp_path: Path) -> None:
     engine = ROOT / "tests/stand_ins/allocating_engine.py"
     said = benchmark("memory-fit", "--server", engine, "--models", tmp_path, "--count", "1")
     assert "5 variants, 6 starts, 0 failed" in said
+
+
+@pytest.mark.all_only
+def test_many_boxes_pull_from_one_web_server(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    benchmark("pullers", "--boxes", "8", "--json", file)
+    assert [(row["boxes"], row["verified"]) for row in json.loads(file.read_text())["rows"]] == [(8, 8), (8, 8)]

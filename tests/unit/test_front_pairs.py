@@ -1,5 +1,6 @@
 """Two gateways with one address: keys of the inventory, settings of each box, and verbs that deal with both."""
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -206,5 +207,5 @@ def test_keys_reach_both_gateways_whichever_is_named(box: OperatorFolder, monkey
 
 def test_a_rollout_never_takes_both_gateways(box: OperatorFolder) -> None:
     boxes = [RolloutBox("one", partner="two"), RolloutBox("two", partner="one"), RolloutBox("three")]
-    batches = plan_batches(boxes, ["one", "two", "three"], BatchLimits(canary=0, batch=3))
+    batches = plan_batches(boxes, ["one", "two", "three"], BatchLimits(canary=0, batch=3), datetime.now(timezone.utc))
     assert [one.boxes for one in batches] == [("one", "three"), ("two",)]

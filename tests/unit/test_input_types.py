@@ -42,7 +42,7 @@ FILE_MODELS: list[type[BaseModel]] = [
 def numbers(schema: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Schemas of numbers in a JSON schema, each with its place."""
     if isinstance(schema, dict):
-        if schema.get("type") in ("integer", "number") and "const" not in schema:
+        if schema.get("type") in ("integer", "number") and not {"const", "enum"} & {*schema}:
             yield place, schema
         for key, inner in schema.items():
             yield from numbers(inner, f"{place}/{key}")

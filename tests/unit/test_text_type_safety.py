@@ -25,7 +25,13 @@ SEEDS = (
     *("python_version < '3.11'", "libfoo 1.2.*", "nvidia-driver-{branch}", "a-tool", "A.py", "1.0", "x86_64"),
     *("0123456789ab", "a" * 64, "a sentence.", "https://h/{name}/a.deb", "b8_0", "h1234567_0", "vllm/model.py"),
     *("W01", "Sat 02:00-05:00 UTC", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICcL3/Qas0yYW/K9CsYQrt3Z60/NtBA9OnVrGaxJXGoW"),
-    *("0123456789abcdef", "2204", "lib/a.so sm_86 compute_90a", "2026-01-31T10:00:00+00:00"),
+    *(
+        "0123456789abcdef",
+        "GPU-01234567-89ab-cdef-0123-456789abcdef",
+        "2204",
+        "lib/a.so sm_86 compute_90a",
+        "2026-01-31T10:00:00+00:00",
+    ),
 )
 POOL = tuple(dict.fromkeys((*SEEDS, *(one for values in VALID.values() for one in values))))
 HOSTILE = "\n\r\t\v\f\0\x1b\x7f\x85\x9b\u2028\u2029\u200e\u200f\u061c\u202a\u202e\u2066\u2069\ud800"

@@ -74,7 +74,7 @@ def test_a_shipped_check_goes_on_past_a_waived_drift() -> None:
 
     plugin: Any = object.__new__(ChecksPlugin)
     waiver = WaiverEntry.model_validate(SHELL | {"observed": "a (expected none)"})
-    plugin.look = SimpleNamespace(hosts={"box": SimpleNamespace(rig=SimpleNamespace(waivers=(waiver,)))})
+    plugin.look = SimpleNamespace(hosts={"box": SimpleNamespace(rig=SimpleNamespace(waivers=(waiver,)), survey=None)})
     plugin.calls, plugin.today = SimpleNamespace(run=two_faults), "2027-01-01"
     function: Any = SimpleNamespace(mark={"identifier": "B01"})
     with pytest.raises(Drift) as error:
