@@ -28,7 +28,7 @@ SERIAL_FORM = "%Y%m%d%H%M%S"
 GENERATION, PAYLOAD = "generation", "payload"
 """Subjects of a box's statement."""
 _BOX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,199}(/[A-Za-z0-9][A-Za-z0-9._+@-]{0,199}){0,5}")
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]{0,199}(/[A-Za-z0-9_][A-Za-z0-9._+@-]{0,199}){0,5}")
 _TARGET = re.compile(r"/[^\x00-\x1f\x7f]{1,1000}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")

@@ -55,7 +55,7 @@ def make_survey(
 names = os.environ["HOSTS"].split()
 testinfra_backend.load_hosts = lambda _inventory, _limit: (
     SimpleNamespace(inventory=names),
-    {name: SimpleNamespace(name=name, data=DATA) for name in names},
+    {name: SimpleNamespace(name=name, data=DATA, disconnect=lambda: None) for name in names},
 )
 testinfra_backend.connect_targets = lambda _state, targets, *_: {
     name: "" for name in targets if f"{name} before" in os.environ["GONE"]
