@@ -30,7 +30,8 @@ from rigwright.model.download_origins import RegistryEntry
 from rigwright.model.engine_schema import BlockedVariant, Purpose, VariantEvidence
 from rigwright.model.fleet_schema import FleetEntry, VirtualAddressEntry
 from rigwright.model.gateway_schema import Gateway, ListenerEntry, ModelEntry
-from rigwright.model.inventory_schema import DriverEntry, InstanceEntry, OnDemandEntry, RigEntry, ShareEntry
+from rigwright.model.instance_schema import InstanceEntry, OnDemandEntry
+from rigwright.model.inventory_schema import DriverEntry, RigEntry, ShareEntry
 from rigwright.model.monitoring_schema import AlertReceiver, AlertThresholds, Monitoring, MonitoringServer
 from rigwright.model.pull_schema import PullEntry
 from rigwright.model.roots import Roots

@@ -13,8 +13,9 @@ from rigwright.model import api_keys
 from rigwright.model.catalog_schema import Catalog, MissingModelFile, ModelSelection
 from rigwright.model.engine_schema import EngineKeys, PatchedKeys, VariantKeys
 from rigwright.model.instance import POWER_UNIT, EnvSpec, Instance, ModelPart
+from rigwright.model.instance_schema import InstanceEntry
 from rigwright.model.inventory_feature import EntryDraft, Feature, Fields, Refuse, RigDraft
-from rigwright.model.inventory_schema import InstanceEntry, RigEntry
+from rigwright.model.inventory_schema import RigEntry
 from rigwright.model.lock_coverage import describe_uncovered
 from rigwright.model.secret_sources import SecretCommand, is_readable, validate_secret
 from rigwright.patches.patch import Patch, select_patches

@@ -14,7 +14,8 @@ from rigwright.model.containers.entry import ContainersEntry
 from rigwright.model.engine_schema import VariantKeys
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import EnvSpec, Instance, loaded_weights
-from rigwright.model.inventory_schema import DriverEntry, OnDemandEntry, ShareEntry
+from rigwright.model.instance_schema import OnDemandEntry
+from rigwright.model.inventory_schema import DriverEntry, ShareEntry
 from rigwright.model.monitoring_schema import Monitoring, ScrapeTarget
 from rigwright.model.network import DownloadNetwork
 from rigwright.model.nvidia_tables import DriverSupply, ToolkitSpec
