@@ -28,7 +28,7 @@ SERIAL_FORM = "%Y%m%d%H%M%S"
 GENERATION, PAYLOAD = "generation", "payload"
 """Subjects of a box's statement."""
 _BOX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,199}(/[A-Za-z0-9][A-Za-z0-9._+@-]{0,199}){0,5}")
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]{0,199}(/[A-Za-z0-9_][A-Za-z0-9._+@-]{0,199}){0,5}")
 _TARGET = re.compile(r"/[^\x00-\x1f\x7f]{1,1000}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
@@ -195,8 +195,13 @@ def _require_newer(serial: int, seen: int, name: str, now: datetime) -> None:
     if serial < seen:
         text = f"{name} has the serial {serial}, and this box has seen {seen}: an older one may lack fixes"
         raise SignatureRefused("older_serial", text)
-    if serial > int((now + MOST_AHEAD).strftime(SERIAL_FORM)):
+    if is_serial_ahead(serial, now):
         raise SignatureRefused("statement_in_future", f"{name} has the serial {serial}, which is ahead of the clock")
+
+
+def is_serial_ahead(serial: int, now: datetime) -> bool:
+    """Whether a serial is later than the clock of its signer can be."""
+    return serial > int((now + MOST_AHEAD).strftime(SERIAL_FORM))
 
 
 def _is_positive(value: object) -> bool:
