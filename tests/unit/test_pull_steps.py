@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,61 @@ def test_an_interrupted_activation_is_given_up_after_two_tries(world: PublishedW
     assert current(world) == "generations/1"
 
 
+def test_a_rollback_after_an_interrupted_pull_stays(world: PublishedWorld, systemd: StandInSystemd) -> None:
+    # the job ends, and the pull is killed before it records that
+    systemd.ends = STEPS - 1
+    with pytest.raises(Killed):
+        world.verify()
+    assert current(world) == "generations/2"
+    systemd.ends = 0
+    systemd.run_root_job(world.settings, "", "rollback", "1")
+    assert outcome(world) == ("current", "replaced")
+    assert outcome(world) == ("current", "replaced")
+    assert (systemd.jobs, current(world)) == (["activate", "rollback"], "generations/1")
+
+
+def test_an_earlier_proof_of_a_generation_is_none_of_an_interrupted_activation(
+    world: PublishedWorld, systemd: StandInSystemd
+) -> None:
+    assert outcome(world) == ("activated", "")
+    systemd.run_root_job(world.settings, "", "rollback", "1")
+    world.publish(SERIAL + 1, NEW)
+    world.place()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "run_root_job", _die)
+        with pytest.raises(Killed):
+            world.verify()
+    assert outcome(world) == ("busy", "interrupted")
+    assert outcome(world) == ("activated", "")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_failed_generation_stays_failed_after_a_kill_in_its_return(
+    world: PublishedWorld, systemd: StandInSystemd, moved: bool
+) -> None:
+    systemd.faults = ["U02 chat has a drop-in"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "run_root_job", partial(_die_in_return, systemd, moved))
+        with pytest.raises(Killed):
+            world.verify()
+    systemd.faults = []
+    assert outcome(world) == ("failed", "gate")
+    assert world.record["text"] == "U02 chat has a drop-in (generation 1 serves)"
+    assert outcome(world) == ("failed", "failed_before")
+    assert current(world) == "generations/1"
+    assert systemd.jobs == ["activate", "restore"]
+
+
+def _die_in_return(
+    systemd: StandInSystemd, moved: bool, settings: PullSettings, unit: str, script: str, argument: str = ""
+) -> tuple[bool, str]:
+    if script == "restore":
+        if moved:
+            systemd.run_root_job(settings, unit, script, argument)
+        raise Killed
+    return systemd.run_root_job(settings, unit, script, argument)
+
+
 def _die(*words: object) -> None:
     raise Killed
 
@@ -268,18 +324,26 @@ def test_a_box_that_does_not_serve_its_generation_is_left_alone(world: Published
 
 
 @pytest.mark.parametrize(
-    ("state", "started", "text"),
+    ("state", "started", "on_demand", "text"),
     [
-        ("active", "f" * 64, ""),
-        ("failed", "f" * 64, "rigwright-chat.service is failed"),
-        ("active", "e" * 64, "rigwright-chat.service does not run from the current generation"),
+        ("active", "f" * 64, False, ""),
+        ("failed", "f" * 64, False, "rigwright-chat.service is failed"),
+        ("inactive", "f" * 64, False, "rigwright-chat.service is inactive"),
+        ("active", "e" * 64, False, "rigwright-chat.service does not run from the current generation"),
+        ("inactive", "e" * 64, True, ""),
+        ("activating", "e" * 64, True, ""),
+        ("deactivating", "e" * 64, True, ""),
+        ("failed", "f" * 64, True, "rigwright-chat.service is failed"),
+        ("active", "f" * 64, True, ""),
+        ("active", "e" * 64, True, "rigwright-chat.service does not run from the current generation"),
     ],
 )
 def test_each_unit_has_to_run_from_the_current_generation(
-    world: PublishedWorld, monkeypatch: pytest.MonkeyPatch, state: str, started: str, text: str
+    world: PublishedWorld, monkeypatch: pytest.MonkeyPatch, state: str, started: str, on_demand: bool, text: str
 ) -> None:
     monkeypatch.setattr(served_generation, "run_program", lambda *words: (0, f"{state}\n"))
-    manifest = {**MANIFEST, "instances": {"chat": {"units": {"rigwright-chat.service": "f" * 64}}}}
+    instance = {"units": {"rigwright-chat.service": "f" * 64}, **({"on_demand": True} if on_demand else {})}
+    manifest = {**MANIFEST, "instances": {"chat": instance}}
     folder = world.box / "etc/rigwright/generations/1"
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (world.box / "run/rigwright/rigwright-chat.service").write_text(f"{started}\n")

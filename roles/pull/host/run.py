@@ -103,11 +103,14 @@ class BoxPull:
         if published is None or payload is None:
             number = self.folders.read_current()
             if self.folders.read_digest(number) != self.record.value.get("digest"):
-                text = f"generation {number} serves, by a deploy or a rollback, until the next publication"
-                raise PullEnded("current", "replaced", text)
+                raise self._describe_replaced(number)
             return "current"
         with self._hold_deploy_lock(f"pull of generation {published.serial}"):
             return self._activate(published, payload)
+
+    def _describe_replaced(self, number: int) -> PullEnded:
+        text = f"generation {number} serves, by a deploy or a rollback, until the next publication"
+        return PullEnded("current", "replaced", text)
 
     def _read(self, name: str, most: int) -> bytes:
         return read_bounded(f"{self.settings.fetched}/{name}", most) or b""
@@ -171,7 +174,7 @@ class BoxPull:
         new = folders.write(payload)
         attempt = {
             **{"serial": published.serial, "number": new, "base": number, "before": list_findings(settings)},
-            **{"digest": published.digest, "restore": payload.restore[base]},
+            **{"digest": published.digest, "restore": payload.restore[base], "proof": folders.read_proof(new)},
             "record": [payload.record.unit, payload.record.script, payload.record.test] if payload.record else [],
         }
         self.record.value |= {"attempt": attempt, "tries": tries}
@@ -190,12 +193,18 @@ class BoxPull:
 
     def _continue_attempt(self) -> str:
         """End an attempt that was interrupted: whether its generation serves is read from the box."""
-        attempt = self.record.value["attempt"]
+        attempt, folders = self.record.value["attempt"], self.folders
         wait_for_job(JOB)
-        number = self.folders.read_current()
-        if number == attempt["number"] and self.folders.read_digest(number) == attempt["digest"]:
-            served = self.folders.is_proven(number) and not self.folders.is_activating()
+        number, found = folders.read_current(), folders.read_digest(attempt["number"])
+        if attempt["serial"] in self.record.failed:
+            raise self._return_to_base(attempt)
+        if found == attempt["digest"] and number == attempt["number"]:
+            served = folders.is_proven(number) and not folders.is_activating()
             return self._end_attempt(attempt, served, "its activation was interrupted")
+        if found == attempt["digest"] and folders.read_proof(attempt["number"]) != attempt["proof"]:
+            # its activation has ended: a deploy or an operator has replaced it since
+            self._accept(attempt["serial"], attempt["digest"])
+            raise self._describe_replaced(number)
         # the earlier generation serves, or that of a deploy meanwhile: the next run begins anew
         self.record.value["attempt"] = None
         raise PullEnded("busy", "interrupted", "the activation was interrupted; the next run repeats it")
@@ -209,15 +218,23 @@ class BoxPull:
                 run_root_job(settings, *attempt["record"][:2])
             self._accept(attempt["serial"], attempt["digest"])
             return "activated"
-        if number == attempt["number"]:
-            run_root_job(settings, JOB, attempt["restore"], str(attempt["base"]))
-            number = self.folders.read_current()
+        # first: no kill during the return lets the generation be tried again
+        attempt["fault"] = "; ".join(faults[:3]) or text
         self.record.add_failed(attempt["serial"])
+        self.record.write()
+        raise self._return_to_base(attempt)
+
+    def _return_to_base(self, attempt: dict[str, Any]) -> PullEnded:
+        """Activate the earlier generation again, unless it serves; returns the end of the pull."""
+        folders, number = self.folders, self.folders.read_current()
+        # a changed folder has no digest
+        if number == attempt["number"] and folders.read_digest(number) in (attempt["digest"], ""):
+            run_root_job(self.settings, JOB, attempt["restore"], str(attempt["base"]))
+            number = folders.read_current()
         self.record.value["attempt"] = None
-        back = (
-            f"generation {number} serves" if number == attempt["base"] else "the earlier generation did not come back"
-        )
-        raise PullEnded("failed", "gate", f"{'; '.join(faults[:3]) or text} ({back})")
+        is_back = number == attempt["base"]
+        back = f"generation {number} serves" if is_back else "the earlier generation did not come back"
+        return PullEnded("failed", "gate", f"{attempt['fault']} ({back})")
 
     def _accept(self, serial: int, digest: str) -> None:
         self.record.value |= {"serial": serial, "digest": digest, "attempt": None, "tries": None}
