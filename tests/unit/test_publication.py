@@ -50,8 +50,10 @@ from rigwright.signing.refusals import SignatureRefused
 from rigwright.signing.ssh_signatures import sign_statement
 from rigwright.signing.statements import parse_statement
 from rigwright.signing.timestamps import current_time
+from tests.unit.host_states import CODE
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 from tests.unit.signing_keys import make_key, trust
+from tests.unit.test_on_demand import on_demand_rig
 
 MACHINE = "c" * 64
 NOTHING = ObservedServing()
@@ -86,6 +88,17 @@ def test_a_settled_host_is_one_that_a_deploy_leaves_alone() -> None:
     base = base_of_payload(build_payload(made, (), None))
     found = build_settled_serving(made.rig.roots.config, base)
     assert plan_activation(found, made.rig.roots.config, goal_for(found, made.generation)) is None
+
+
+def test_a_way_fits_an_instance_on_demand_that_sleeps_or_serves() -> None:
+    before, after = (build_target_state(on_demand_rig(context=context), sample_facts()) for context in (8192, 16384))
+    config, base = before.rig.roots.config, base_of_payload(build_payload(before, (), None))
+    found = build_settled_serving(config, base)
+    assert plan_activation(found, config, goal_for(found, before.generation)) is None
+    way = plan_activation(found, config, goal_for(found, after.generation))
+    assert way is not None
+    # the script stops it where it runs, and wakes it once in either case
+    assert (CODE in way.stop, CODE in way.restart, way.prove) == (True, False, (CODE,))
 
 
 def test_a_payload_is_parsed_as_it_was_written() -> None:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
+import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -244,6 +247,34 @@ class DrippingHandler(EndlessHandler):
             pass
 
 
+class DrippingBodyHandler(EndlessHandler):
+    """Sends a byte now and then, of an answer that is announced as a short one."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "100000")
+        self.end_headers()
+        DrippingHandler.do_GET(self)  # type: ignore[arg-type]
+
+
+class EndlessTrailersHandler(EndlessHandler):
+    """Sends a short answer in chunks, and trailers without end."""
+
+    def do_GET(self) -> None:
+        self.protocol_version = "HTTP/1.1"
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            self.wfile.write(b"1\r\nx\r\n0\r\n")
+            while True:
+                self.wfile.write(b"A: b\r\n")
+                self.wfile.flush()
+                time.sleep(0.05)
+        except OSError:
+            pass
+
+
 class AnnouncingHandler(EndlessHandler):
     """Announces a long answer."""
 
@@ -278,6 +309,8 @@ class RedirectingHandler(EndlessHandler):
         pytest.param(EndlessHandler, "more than 1048576 bytes", id="endless data"),
         pytest.param(AnnouncingHandler, "1099511627776 bytes are announced", id="endless data, announced"),
         pytest.param(DrippingHandler, "not whole within", id="slow retrieval"),
+        pytest.param(DrippingBodyHandler, "not whole within", id="slow retrieval: the body"),
+        pytest.param(EndlessTrailersHandler, "not whole within", id="slow retrieval: trailers"),
         pytest.param(CuttingHandler, "", id="a cut answer"),
         pytest.param(RedirectingHandler, "the server answers 302", id="a redirect"),
     ],
@@ -294,13 +327,48 @@ def test_an_answer_without_bounds_ends(
     assert text in found
 
 
-def test_a_web_server_needs_a_trusted_certificate(world: PublishedWorld, tmp_path: Path) -> None:
-    pair = tmp_path / "pair.pem"
+@pytest.mark.parametrize("handshake", [False, True])
+def test_a_tls_server_that_drips_is_left(tmp_path: Path, handshake: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "HEAD_S", 0.5)
+    monkeypatch.setattr(transfer, "LEAST_RATE", 8 << 20)
+    listener = socket.create_server(("127.0.0.1", 0))
+    pair = make_certificate(tmp_path)
+
+    def serve() -> None:
+        opened = listener.accept()[0]
+        try:
+            if handshake:
+                opened.recv(1)
+                opened.sendall(b"\x16\x03\x03\x40\x00")
+            else:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(pair)
+                opened = context.wrap_socket(opened, server_side=True)
+                opened.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n")
+            while True:
+                opened.sendall(b"\x00")
+                time.sleep(0.05)
+        except OSError:
+            opened.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    folder = transfer.PublishedFolder(f"https://127.0.0.1:{listener.getsockname()[1]}", str(tmp_path / "crt.pem"))
+    with listener, pytest.raises(transfer.TransferFailed, match="not whole within"):
+        folder.fetch("timestamp.json", 1000)
+
+
+def make_certificate(folder: Path) -> Path:
+    """A key and its certificate in one file; crt.pem has the certificate."""
+    pair = folder / "pair.pem"
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     words += ["-subj", "/CN=web", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    subprocess.run([*words, "-keyout", str(pair), "-out", str(tmp_path / "crt.pem")], check=True, capture_output=True)
-    certificate = (tmp_path / "crt.pem").read_text()
-    pair.write_text(pair.read_text() + certificate)
+    subprocess.run([*words, "-keyout", str(pair), "-out", str(folder / "crt.pem")], check=True, capture_output=True)
+    pair.write_text(pair.read_text() + (folder / "crt.pem").read_text())
+    return pair
+
+
+def test_a_web_server_needs_a_trusted_certificate(world: PublishedWorld, tmp_path: Path) -> None:
+    pair = make_certificate(tmp_path)
     with served_folder(world.published, certificate=pair) as url:
         world.set_url(url)
         assert "CERTIFICATE_VERIFY_FAILED" in world.fetch()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 NUMBER = re.compile("generations/([1-9][0-9]{0,8})")
 FILE_BYTES = 8 << 20  # of a file that is read
 SERIOUS = ("critical", "high")
+ASLEEP = ("inactive", "activating", "deactivating")  # of an instance on demand: no start, or one under way
 GATE_TRIES, GATE_PAUSE_S = 4, 5.0  # a unit that has just started may not have all of its state
 
 
@@ -146,14 +147,18 @@ def describe_unsettled(settings: PullSettings, folder: str) -> str:
     with open(f"{folder}/manifest.json", encoding="utf-8") as file:
         manifest = json.load(file)
     wanted: dict[str, tuple[str, str]] = {}
+    on_demand = set[str]()
     for instance in manifest["instances"].values():
         wanted |= {unit: (started, "") for unit, started in instance["units"].items()}
+        on_demand |= set(instance["units"] if instance.get("on_demand") else ())
     for listener in manifest["listeners"]:
         wanted[listener["units"][0]] = (listener["started_from"], "")
     for unit in manifest["gateway"]:
         wanted[unit["unit"]] = (unit["started_from"], unit["configured_from"])
     for unit, (started, configured) in wanted.items():
         state = run_program("systemctl", "show", "--property=ActiveState", "--value", "--", unit)[1].strip()
+        if unit in on_demand and state in ASLEEP:
+            continue
         if state != "active":
             return f"{unit} is {state[:20] or 'not known to systemd'}"
         record = f"{settings.started_from}/{unit}"
