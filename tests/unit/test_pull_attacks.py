@@ -344,7 +344,7 @@ def test_a_tls_server_that_drips_is_left(tmp_path: Path, handshake: bool, monkey
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.load_cert_chain(pair)
                 opened = context.wrap_socket(opened, server_side=True)
-                opened.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n")
+                opened.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n")
             while True:
                 opened.sendall(b"\x00")
                 time.sleep(0.05)
