@@ -9,7 +9,7 @@ import shutil
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -35,7 +35,7 @@ from rigwright.signing.ssh_signatures import sign_statement
 from rigwright.signing.statements import SignedKind, Statement
 from rigwright.signing.trusted_signers import Signer, TrustedSigners
 from roles.pull.host.fetch import PAYLOAD as PAYLOAD_NAME
-from roles.pull.host.fetch import STATEMENT, TIMESTAMP, fetch_published
+from roles.pull.host.fetch import REPORT, STATEMENT, TIMESTAMP, fetch_published
 from roles.pull.host.run import BoxPull
 from roles.pull.host.settings import PullRecord, PullSettings
 from roles.pull.host.transfer import TransferFailed
@@ -111,6 +111,8 @@ class PublishedWorld:
         (self.box / "etc/rigwright/self_check/declaration.json").write_text(DECLARATION)
         (self.box / "run/rigwright").mkdir()
         self.entry = PublishedEntry(1, 1, "0" * 64)
+        self.age = 0
+        """The time of the last report: each run of the service that fetches writes another one."""
         self.set_url(url)
 
     def set_url(self, url: str, signers: TrustedSigners | None = None) -> None:
@@ -196,8 +198,12 @@ class PublishedWorld:
         shutil.copy(self.published / name if name else newest, fetched / PAYLOAD_NAME)
         (fetched / "report.json").write_text('{"reason": "", "text": ""}')
 
-    def verify(self, now: datetime = NOW) -> str:
-        """Verify as root does, without an activation; the reason of a refusal."""
+    def verify(self, now: datetime = NOW, *, touch: bool = True) -> str:
+        """Verify as root does after the service that fetches; the reason of a refusal."""
+        if touch:
+            self.age += 1
+            with suppress(FileNotFoundError):
+                os.utime(Path(self.settings.fetched) / REPORT, (self.age, self.age))
         BoxPull(self.settings, now).run()
         found: str = self.record["reason"]
         return found

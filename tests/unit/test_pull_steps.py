@@ -19,7 +19,7 @@ from rigwright.host.generation_layout import ACTIVATING, META, PROVEN, digest_ge
 from rigwright.pull.publication import PullPayload, RootJob
 from roles.pull.host import run, served_generation
 from roles.pull.host.settings import PullSettings
-from tests.unit.published_boxes import NOW, PublishedWorld, PublisherKeys
+from tests.unit.published_boxes import DAY, NOW, PublishedWorld, PublisherKeys
 
 SERIAL = 20261129100000
 STEPS = 12  # of a pull that activates: writes, renames and the ends of its job
@@ -350,7 +350,27 @@ def test_each_unit_has_to_run_from_the_current_generation(
     assert served_generation.describe_unsettled(world.settings, str(folder)) == text
 
 
-@pytest.mark.parametrize("report", ["", "[]", "{}", "[" * 5000, "\x00"])
+def test_a_report_of_an_earlier_run_is_one_of_no_success(world: PublishedWorld, systemd: StandInSystemd) -> None:
+    assert outcome(world) == ("activated", "")
+    verified = world.record.pop("verified")
+    world.verify(NOW + DAY / 24, touch=False)
+    assert (world.record["outcome"], world.record["reason"]) == ("unreachable", "unreachable")
+    assert world.record["text"] == "the service that fetches has not run"
+    assert world.record["verified"] == verified
+    assert outcome(world) == ("current", "")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "",
+        "[]",
+        "{}",
+        "[" * 5000,
+        "\x00",
+        *(json.dumps({"reason": one, "text": ""}) for one in ("\x1b[2J", "a" * 41, 1)),
+    ],
+)
 def test_a_report_of_any_text_is_one_of_no_success(world: PublishedWorld, report: str) -> None:
     Path(world.settings.fetched, "report.json").write_text(report)
     assert outcome(world) == ("unreachable", "unreachable")

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import stat
 import time
 from contextlib import contextmanager, suppress
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from rigwright.pull.publication import PublishedGeneration, PullPayload
 
+REASON = re.compile("[a-z_]{0,40}")
 MOST_TRIES = 2  # of a generation whose activation was interrupted
 MOST_TEXT = 400  # characters of a reason
 OUTCOMES = ("current", "activated", "refused", "unreachable", "failed", "busy")
@@ -118,10 +120,19 @@ class BoxPull:
     def _read_report(self) -> tuple[str, str]:
         """The reason and the text of the service that fetches; the reason is empty where it has refused nothing."""
         try:
+            found = os.lstat(f"{self.settings.fetched}/{REPORT}")
             report = json.loads(self._read(REPORT, 8192))
-            return str(report["reason"])[:40], str(report["text"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+            reason, text = report["reason"], str(report["text"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return "unreachable", "nothing was fetched"
+        # each run of that service writes another file: the clock may be set between two of them
+        mark, earlier = [found.st_ino, found.st_mtime_ns], self.record.value.get("report")
+        self.record.value["report"] = mark
+        if mark == earlier:
+            return "unreachable", "the service that fetches has not run"
+        if not isinstance(reason, str) or not REASON.fullmatch(reason):
+            return "unreachable", "the report of the service that fetches is malformed"
+        return reason, text
 
     def _verify_fetched_timestamp(self) -> Any:
         settings = self.settings

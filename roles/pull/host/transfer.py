@@ -38,8 +38,9 @@ class PublishedFolder:
 
     def _connect(self, watchdog: _Watchdog) -> http.client.HTTPConnection:
         """Connect; the watchdog has the socket from its first byte on, for http.client forgets it after the headers."""
-        kind = http.client.HTTPSConnection if self.context else http.client.HTTPConnection
-        connection = kind(self.host, self.port)
+        connection = http.client.HTTPConnection(self.host, self.port)
+        if self.context:
+            connection = http.client.HTTPSConnection(self.host, self.port, context=self.context)
         opened = socket.create_connection((self.host, connection.port), SILENCE_S)
         connection.sock = watchdog.socket = opened
         wrapped = None
