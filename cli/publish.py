@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +42,7 @@ from rigwright.signing.ssh_signatures import sign_statement, verify_envelope
 from rigwright.signing.statements import MOST_SUBJECTS, SignedKind, Statement
 from rigwright.signing.timestamps import current_time, render_time
 from rigwright.signing.trusted_signers import TrustedSigners
+from rigwright.supply.supply_signatures import INVENTORY, name_inventory
 from roles.artefact_fetch import render_artefacts_test, render_fetch_script
 from roles.trees import render_record_job
 
@@ -53,6 +55,8 @@ class PublishedBoxes:
     """The folder that a web server gives out."""
 
     def __init__(self, inventory: Path, folder: Path, signers: TrustedSigners, key: Path) -> None:
+        self.inventory = name_inventory(inventory, signers)[INVENTORY]
+        signers = replace(signers, signed_as=self.inventory)
         self.folder, self.signers, self.key = folder, signers, key
         self.now = current_time()
         self.files = PublishedFiles(folder, signers, self.now)
@@ -111,7 +115,7 @@ class PublishedBoxes:
             raise click.ClickException(f"{box.name}: its generation has {len(payload)} bytes; at most {MOST_PAYLOAD}")
         digest, declaration = hashlib.sha256(payload).hexdigest(), digest_declaration(desired)
         details = render_generation_details(
-            box.name, desired.facts.pull.machine, declaration, box.rig.digest, len(payload)
+            self.inventory, box.name, desired.facts.pull.machine, declaration, box.rig.digest, len(payload)
         )
         serial = self.next_serial
         subjects = ((GENERATION, desired.generation.digest), (PAYLOAD, digest))
@@ -129,7 +133,9 @@ class PublishedBoxes:
             raise click.ClickException(f"{len(self.entries)} boxes: a folder has at most {MOST_SUBJECTS}")
         subjects = tuple((box, one.sha256) for box, one in sorted(self.entries.items()))
         serial = self.next_serial
-        content = self._sign("timestamp", subjects, serial, days, render_timestamp_details(self.entries))
+        content = self._sign(
+            "timestamp", subjects, serial, days, render_timestamp_details(self.inventory, self.entries)
+        )
         self._write(TIMESTAMP_FILE, content)
         # last: after a kill in between, the folder has the later serial
         LastSerials(serial, {box: one.serial for box, one in self.entries.items()}).write(self.last_path)

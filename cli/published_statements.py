@@ -28,6 +28,7 @@ from rigwright.pull.publication import (
     metadata_file,
     parse_entries,
     payload_file,
+    require_inventory,
 )
 from rigwright.signing.refusals import SignatureRefused
 from rigwright.signing.ssh_signatures import verify_signature
@@ -143,6 +144,7 @@ class PublishedFiles:
         envelope, signer = verify_signature(content, kind, self.signers, self.now)
         statement = parse_statement(envelope, kind)
         require_may_sign(signer, kind, statement.signed)
+        require_inventory(statement, self.signers, f"the {kind}")
         if statement.signed > self.now + CLOCK_SKEW or is_serial_ahead(statement.serial, self.now):
             raise SignatureRefused("statement_in_future", "its serial or its time is ahead of the clock")
         return statement

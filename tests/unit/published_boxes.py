@@ -44,6 +44,7 @@ from tests.unit.signing_keys import make_key, public_key
 
 NOW = datetime.fromisoformat("2026-11-29T12:00:00+00:00")
 DAY = timedelta(days=1)
+INVENTORY_NAME = "rig"  # of the sample
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
 MACHINE = hashlib.sha256(MACHINE_ID.encode()).hexdigest()
 DECLARATION = '{"schema": 1}\n'
@@ -155,7 +156,8 @@ class PublishedWorld:
         content = payload if isinstance(payload, bytes) else payload.render()
         generation = changes.pop("generation", PLAIN.digest if isinstance(payload, bytes) else payload.digest)
         declaration = hashlib.sha256(DECLARATION.encode()).hexdigest()
-        details = render_generation_details("box", MACHINE, declaration, "0" * 64, len(content))
+        inventory = str(changes.pop("inventory", INVENTORY_NAME))
+        details = render_generation_details(inventory, "box", MACHINE, declaration, "0" * 64, len(content))
         details |= changes.pop("details", {})  # type: ignore[operator]
         sha256 = hashlib.sha256(content).hexdigest()
         subjects = {GENERATION: str(generation), PAYLOAD: sha256}
@@ -170,7 +172,8 @@ class PublishedWorld:
     ) -> None:
         """Publish a timestamp."""
         one = entry or self.entry
-        content = self.sign("timestamp", {box: one.sha256}, serial, render_timestamp_details({box: one}), **changes)
+        details = render_timestamp_details(str(changes.pop("inventory", INVENTORY_NAME)), {box: one})
+        content = self.sign("timestamp", {box: one.sha256}, serial, details, **changes)
         self.write(TIMESTAMP_FILE, content)
 
     def publish(self, serial: int, payload: PullPayload = PLAIN, **changes: object) -> None:

@@ -237,7 +237,7 @@ class Publisher:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.patch, self.inventory = folder / "published", patch, str(folder / "rig.py")
         self.key = make_key(folder, "alice")
-        self.signers = trust(self.key)
+        self.signers = replace(trust(self.key), signed_as="rig")
 
     def publish(self, *boxes: StandInBox, gone: dict[str, str] | None = None) -> None:
         """Publish."""

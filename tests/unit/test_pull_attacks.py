@@ -20,10 +20,12 @@ from pathlib import Path
 import pytest
 
 from rigwright.pull.publication import MOST_PAYLOAD, PublishedEntry, PullPayload, metadata_file, payload_file
-from rigwright.signing.trusted_signers import TrustedSigners
+from rigwright.signing.dsse import parse_envelope
+from rigwright.signing.trusted_signers import Signer, TrustedSigners
+from rigwright.signing.wire_format import WireReader
 from roles.pull.host import transfer
 from tests.unit.published_boxes import DAY, NOW, PLAIN, Attack, PublishedWorld, PublisherKeys, served_folder
-from tests.unit.signing_keys import public_key
+from tests.unit.signing_keys import make_key, public_key
 
 SEEN, NEWER = 20261129100000, 20261129110000
 OTHER = PullPayload({"manifest.json": '{"other": 1}'}, {}, {}, {})
@@ -179,6 +181,16 @@ def sign_far_generation(world: PublishedWorld) -> None:
         pytest.param(list_box_of_others, "other_box", id="foreign: the generation of another box"),
         pytest.param(list_same_name_elsewhere, "other_box", id="foreign: another machine with the same name"),
         pytest.param(lambda w: w.write_timestamp(NEWER, box="other"), "other_box", id="foreign: not listed"),
+        pytest.param(
+            lambda w: w.write_timestamp(NEWER, inventory="berlin"),
+            *("other_subject",),
+            id="foreign: the timestamp of another inventory",
+        ),
+        pytest.param(
+            lambda w: (w.add_generation(NEWER, inventory="berlin"), w.write_timestamp(NEWER)),
+            *("other_subject",),
+            id="foreign: the generation of another inventory",
+        ),
         pytest.param(sign_lock_as_timestamp, "wrong_kind", id="foreign: the signature of a lock"),
         pytest.param(give_statement_as_timestamp, "wrong_kind", id="foreign: a statement in place of the timestamp"),
         pytest.param(sign_timestamp_by("mallory"), "unknown_signer", id="arbitrary software: an unknown signer"),
@@ -383,6 +395,64 @@ def test_an_unchanged_timestamp_is_not_sent_again_and_expires_all_the_same(world
     assert world.fetch(NOW + 2 * DAY) == "statement_expired"
     assert world.verify(NOW + 2 * DAY) == "statement_expired"
     assert tag
+
+
+def test_a_refused_file_sets_no_serial(world: PublishedWorld) -> None:
+    """A box would refuse each genuine serial below it."""
+    seen = world.record["seen"]
+    later = NEWER + 400
+    world.add_generation(later, details={"machine": "f" * 64})
+    world.write_timestamp(NEWER, inventory="berlin")
+    world.place()
+    assert world.verify() == "other_subject"
+    assert world.record["seen"] == seen
+    world.write_timestamp(NEWER)
+    world.place()
+    assert world.verify() == "other_box"
+    world.add_generation(NEWER)
+    world.write_timestamp(NEWER + 1)
+    world.place()
+    assert (world.fetch(), world.verify()) == ("", "needs_deploy")
+
+
+def test_a_respelt_signature_blocks_no_genuine_timestamp(
+    world: PublishedWorld, tmp_path: Path, keys: PublisherKeys
+) -> None:
+    key = make_key(tmp_path, "token", "ecdsa")
+    signers = replace(keys.signers, signers=(*keys.signers.signers, Signer("token", public_key(key), ("timestamp",))))
+    world.set_url("http://127.0.0.1:1", signers)
+    world.write_timestamp(NEWER, key=key)
+    path = world.published / "timestamp.json"
+    genuine = path.read_bytes()
+    path.write_bytes(respell_ecdsa(genuine))
+    assert path.read_bytes() != genuine
+    world.place()
+    assert world.verify() == "needs_deploy"
+    path.write_bytes(genuine)
+    world.place()
+    assert world.verify() == "needs_deploy"
+
+
+P256 = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""The order of the curve: with s, a signature is also valid with the order minus s."""
+
+
+def respell_ecdsa(data: bytes) -> bytes:
+    """The same statement with the other spelling of its signature."""
+    envelope = parse_envelope(data)
+    blob = envelope.signature
+    at = blob.rindex(b"ecdsa-sha2-nistp256") + len("ecdsa-sha2-nistp256")
+    inner = WireReader(blob[at:], "the signature").read_bytes()
+    reader = WireReader(inner, "the signature")
+    r, s = reader.read_bytes(), int.from_bytes(reader.read_bytes(), "big")
+    other = (P256 - s).to_bytes(33, "big").lstrip(b"\x00")
+    other = b"\x00" + other if other[0] & 0x80 else other
+    pair = b"".join(len(one).to_bytes(4, "big") + one for one in (r, other))
+    signature = len(pair).to_bytes(4, "big") + pair
+    name = len(b"ecdsa-sha2-nistp256").to_bytes(4, "big") + b"ecdsa-sha2-nistp256"
+    head = blob[: at - len(name) - 4]
+    whole = name + signature
+    return replace(envelope, signature=head + len(whole).to_bytes(4, "big") + whole).render()
 
 
 def test_other_signers_begin_anew_after_a_fast_forward(world: PublishedWorld, keys: PublisherKeys) -> None:

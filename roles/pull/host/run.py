@@ -13,6 +13,7 @@ import re
 import stat
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timezone
 
 from rigwright.host.generation_layout import JOB
@@ -158,6 +159,7 @@ class BoxPull:
             return None, None
         data = self._read(STATEMENT, MOST_METADATA)
         published = verify_generation(data, entry, settings.box, settings.read_machine(), settings.signers, self.now)
+        self.record.serials = replace(self.record.serials, generation=published.serial)
         return published, parse_payload(self._read(PAYLOAD, MOST_PAYLOAD), published)
 
     def _activate(self, published: PublishedGeneration, payload: PullPayload) -> str:

@@ -56,9 +56,12 @@ class PullSettings:
                 for one in value["signers"]
             ),
             frozenset(value["revoked"]),
+            value["inventory"],
         )
-        self.trust = hashlib.sha256(json.dumps([value["signers"], value["revoked"]]).encode()).hexdigest()
-        """Names the trusted keys: with other ones, the serials that the box has seen count from the beginning."""
+        self.trust = hashlib.sha256(
+            json.dumps([value["inventory"], value["signers"], value["revoked"]]).encode()
+        ).hexdigest()
+        """Names the trusted keys and their inventory: with other ones, the serials that the box has seen count from the beginning."""
 
     def read_machine(self) -> str:
         """SHA-256 of the machine id."""
