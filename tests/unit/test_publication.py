@@ -203,11 +203,18 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, words: list[str], t
 
 
 @pytest.mark.parametrize(
-    ("signs", "text"), [(None, "pull: needs signers"), ('["lock", "generation"]', "no signer may sign the timestamp")]
+    ("signs", "text"),
+    [
+        (None, "pull: needs signers"),
+        ("", 'no signer may sign the generation: add "generation" to signs of one'),
+        ("", 'no signer may sign the timestamp: add "timestamp" to signs of one'),
+        ('["lock", "generation"]', "no signer may sign the timestamp"),
+    ],
 )
 def test_pull_needs_signers(tmp_path: Path, signs: str | None, text: str) -> None:
     line = f"{make_key(tmp_path, 'alice').with_suffix('.pub').read_text().strip()}"
-    signers = f", signers={{'alice': {{'key': {line!r}, 'signs': {signs}}}}}" if signs else ""
+    declared = f", 'signs': {signs}" if signs else ""
+    signers = f", signers={{'alice': {{'key': {line!r}{declared}}}}}" if signs is not None else ""
     path = tmp_path / "rig.py"
     entry = "{'ssh_hostname': '192.0.2.1', 'instances': {}, 'pull': {'url': 'http://192.0.2.9'}}"
     path.write_text(f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry}}}{signers})\n")

@@ -58,10 +58,9 @@ class PullSettings:
             frozenset(value["revoked"]),
             value["inventory"],
         )
-        self.trust = hashlib.sha256(
-            json.dumps([value["inventory"], value["signers"], value["revoked"]]).encode()
-        ).hexdigest()
-        """Names the trusted keys and their inventory: with other ones, the serials that the box has seen count from the beginning."""
+        trust = json.dumps([value["inventory"], value["signers"], value["revoked"]])
+        self.trust = hashlib.sha256(trust.encode()).hexdigest()
+        """Names the inventory and the trusted keys: with other ones, serials count from the beginning."""
 
     def read_machine(self) -> str:
         """SHA-256 of the machine id."""
