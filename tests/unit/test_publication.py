@@ -185,6 +185,13 @@ def test_a_late_pull_is_reported() -> None:
     assert describe_late_pull(facts, pull, 100000 + 3960, 101000) == ""
 
 
+def test_a_box_that_is_busy_for_long_is_reported() -> None:
+    pull = PullEntry(url="http://a.b")
+    facts = parse_pull_record('{"verified": 104000, "busy": 100000, "outcome": "busy", "text": "x"}')
+    assert describe_late_pull(facts, pull, 100000 + 3900, 0) == ""
+    assert describe_late_pull(facts, pull, 100000 + 3960, 0) == "busy for 66 minutes (x)"
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [

@@ -18,11 +18,11 @@ import pytest
 from rigwright.host.generation_layout import ACTIVATING, META, PROVEN, digest_generation
 from rigwright.pull.publication import PullPayload, RootJob
 from roles.pull.host import run, served_generation
-from roles.pull.host.settings import PullSettings
+from roles.pull.host.settings import PullRecord, PullSettings, RecordUnreadable
 from tests.unit.published_boxes import DAY, NOW, PublishedWorld, PublisherKeys
 
 SERIAL = 20261129100000
-STEPS = 12  # of a pull that activates: writes, renames and the ends of its job
+STEPS = 13  # of a pull that activates: writes, renames and the ends of its job
 MANIFEST = {"instances": {}, "listeners": [], "gateway": []}
 BASE_FILES = {"manifest.json": json.dumps(MANIFEST), "units/rigwright.target": "[Unit]\n"}
 BASE = digest_generation(BASE_FILES, {})
@@ -77,7 +77,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> PublisherKeys:
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInSystemd:
     made = StandInSystemd(tmp_path / "box")
     monkeypatch.setattr(run, "run_root_job", made.run_root_job)
-    monkeypatch.setattr(run, "run_program", lambda *words: (3, "inactive"))
+    for module in (run, served_generation):
+        monkeypatch.setattr(module, "run_program", lambda *words: (3, "inactive"))
     monkeypatch.setattr(run, "list_findings", lambda settings: [])
     monkeypatch.setattr(run, "find_new_faults", lambda settings, before: made.faults)
     monkeypatch.setattr(run, "wait_for_job", lambda unit: None)
@@ -275,6 +276,68 @@ def _die_in_return(
 
 def _die(*words: object) -> None:
     raise Killed
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"\xff", b'{"seen": 1}', b'{"failed": ["x"]}', b'{"attempt": {}}']
+)
+def test_an_unreadable_record_resets_no_serial(
+    world: PublishedWorld, systemd: StandInSystemd, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(PullRecord.path_of(world.settings))
+    path.write_bytes(content)
+    assert run.pull_once(world.settings, NOW) == ("refused", "record")
+    assert path.read_bytes() == content
+    assert (systemd.jobs, current(world)) == ([], "generations/1")
+    assert "refused: record: " in capsys.readouterr().out
+    with pytest.raises(RecordUnreadable):
+        world.fetch()
+    # an operator decides that the serials count from the beginning
+    path.unlink()
+    assert outcome(world) == ("activated", "")
+
+
+def test_a_large_script_is_in_no_record(world: PublishedWorld, systemd: StandInSystemd) -> None:
+    """The record is read by `status` and the checks: in part, its end is lost."""
+    script = f"restore{' ' * (1 << 20)}"
+    world.publish(SERIAL, replace(NEW, restore={BASE: script}))
+    world.place()
+    systemd.faults = ["U02 chat has a drop-in"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "find_new_faults", _die)
+        with pytest.raises(Killed):
+            world.verify()
+    assert Path(PullRecord.path_of(world.settings)).stat().st_size < 16384
+    assert outcome(world) == ("failed", "gate")
+    assert (systemd.jobs, current(world)) == (["activate", script], "generations/1")
+
+
+@pytest.mark.parametrize("state", ["active", "activating", "reloading", "deactivating"])
+def test_a_removal_that_begins_excludes_a_pull(
+    world: PublishedWorld, systemd: StandInSystemd, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.setattr(served_generation, "run_program", lambda *words: (3, f"{state}\n"))
+    assert outcome(world) == ("busy", "busy")
+    assert (world.record["text"], systemd.jobs) == ("a removal is running", [])
+
+
+def test_a_program_that_does_not_end_is_ended() -> None:
+    status, text = served_generation.run_program("sleep", "600", limit=0.1)
+    assert (status, text) == (served_generation.ENDED, "sleep has not ended within 0 s")
+
+
+def test_a_box_that_loads_is_busy_and_one_that_is_busy_for_long_is_reported(
+    world: PublishedWorld, systemd: StandInSystemd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loading = "rigwright-chat.service is activating"
+    monkeypatch.setattr(run, "describe_unsettled", lambda settings, folder: loading)
+    assert outcome(world) == ("busy", "loading")
+    since = world.record["busy"]
+    assert outcome(world) == ("busy", "loading")
+    assert world.record["busy"] == since
+    monkeypatch.setattr(run, "describe_unsettled", lambda settings, folder: "")
+    assert outcome(world) == ("activated", "")
+    assert "busy" not in world.record
 
 
 def test_a_deploy_excludes_a_pull(world: PublishedWorld, systemd: StandInSystemd) -> None:

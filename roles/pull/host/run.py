@@ -30,16 +30,18 @@ from rigwright.signing.refusals import SignatureRefused
 
 from .fetch import PAYLOAD, REPORT, STATEMENT, TIMESTAMP
 from .served_generation import (
+    LOADING,
     GenerationFolders,
     describe_missing,
     describe_unsettled,
     find_new_faults,
+    is_up,
     list_findings,
     run_program,
     run_root_job,
     wait_for_job,
 )
-from .settings import PullRecord, PullSettings, read_bounded, write_whole
+from .settings import PullRecord, PullSettings, RecordUnreadable, read_bounded, write_whole
 
 TYPE_CHECKING = False  # as in settings.py
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from rigwright.pull.publication import PublishedGeneration, PullPayload
 
 REASON = re.compile("[a-z_]{0,40}")
+RESTORE = "restore"  # the script that activates the earlier generation again, during an attempt
 MOST_TRIES = 2  # of a generation whose activation was interrupted
 MOST_TEXT = 400  # characters of a reason
 OUTCOMES = ("current", "activated", "refused", "unreachable", "failed", "busy")
@@ -81,11 +84,11 @@ class BoxPull:
             outcome, reason, text = error.outcome, error.reason, str(error)
         value = {"outcome": outcome, "reason": reason, "text": printable(text)[:MOST_TEXT]}
         self.record.value |= {"schema": 1, "run": int(time.time()), **value}
+        if outcome == "busy":
+            self.record.value.setdefault("busy", int(time.time()))
+        else:
+            self.record.value.pop("busy", None)
         self.record.write()
-        print(": ".join(filter(None, (outcome, reason, value["text"]))))
-        if self.settings.metrics:
-            with suppress(OSError):
-                write_whole(self.settings.metrics, render_pull_metrics(self.record.value))
 
     def _pull(self) -> str:
         if self.record.value.get("attempt"):
@@ -176,7 +179,10 @@ class BoxPull:
             raise PullEnded("refused", "needs_deploy", text)
         if folders.is_activating() or not folders.is_proven(number):
             raise PullEnded("refused", "unsettled", f"generation {number} is not completely active: deploy, or restart")
-        if unsettled := describe_unsettled(settings, f"{folders.folder}/{number}"):
+        unsettled = describe_unsettled(settings, f"{folders.folder}/{number}")
+        if unsettled.endswith(LOADING):
+            raise PullEnded("busy", "loading", unsettled)
+        if unsettled:
             raise PullEnded("refused", "unsettled", f"{unsettled}: start it, or deploy")
         self._fetch_weights(payload)
         tries = self.record.value.get("tries") or [0, 0]
@@ -187,9 +193,11 @@ class BoxPull:
         new = folders.write(payload)
         attempt = {
             **{"serial": published.serial, "number": new, "base": number, "before": list_findings(settings)},
-            **{"digest": published.digest, "restore": payload.restore[base], "proof": folders.read_proof(new)},
+            **{"digest": published.digest, "proof": folders.read_proof(new)},
             "record": [payload.record.unit, payload.record.script, payload.record.test] if payload.record else [],
         }
+        # not in the record, which `status` and the checks read
+        write_whole(f"{settings.state}/{RESTORE}", payload.restore[base], 0o600)
         self.record.value |= {"attempt": attempt, "tries": tries}
         self.record.write()
         served, text = run_root_job(settings, JOB, payload.activate[base], str(new))
@@ -242,7 +250,8 @@ class BoxPull:
         folders, number = self.folders, self.folders.read_current()
         # a changed folder has no digest
         if number == attempt["number"] and folders.read_digest(number) in (attempt["digest"], ""):
-            run_root_job(self.settings, JOB, attempt["restore"], str(attempt["base"]))
+            script = (read_bounded(f"{self.settings.state}/{RESTORE}", MOST_PAYLOAD) or b"").decode()
+            run_root_job(self.settings, JOB, script, str(attempt["base"]))
             number = folders.read_current()
         self.record.value["attempt"] = None
         is_back = number == attempt["base"]
@@ -270,7 +279,7 @@ class BoxPull:
                 if error.errno != errno.EWOULDBLOCK:
                     raise
                 raise PullEnded("busy", "busy", "another run holds the deploy lock") from None
-            if run_program("systemctl", "is-active", "--quiet", "rw-job-remove.service")[0] == 0:
+            if is_up("rw-job-remove.service"):
                 raise PullEnded("busy", "busy", "a removal is running")
             since = self.now.strftime("%Y-%m-%d %H:%M:%S UTC")
             holder = {"who": f"pull@{os.uname().nodename}", "pid": os.getpid(), "since": since, "doing": doing}
@@ -301,5 +310,22 @@ def main(words: list[str]) -> int:
     """Pull once; exit status 0 also where a generation is refused: the record has the reason."""
     settings = PullSettings(words[0])
     os.makedirs(settings.state, 0o755, exist_ok=True)
-    BoxPull(settings, datetime.now(timezone.utc).replace(microsecond=0)).run()
+    pull_once(settings, datetime.now(timezone.utc).replace(microsecond=0))
     return 0
+
+
+def pull_once(settings: PullSettings, now: datetime) -> tuple[str, str]:
+    """Pull once; returns the outcome and its reason."""
+    try:
+        pull = BoxPull(settings, now)
+    except RecordUnreadable as error:
+        # it stays as it is
+        value = {"outcome": "refused", "reason": "record", "text": printable(str(error)), "run": int(now.timestamp())}
+    else:
+        pull.run()
+        value = pull.record.value
+    print(": ".join(filter(None, (value["outcome"], value["reason"], value["text"]))))
+    if settings.metrics:
+        with suppress(OSError):
+            write_whole(settings.metrics, render_pull_metrics(value))
+    return value["outcome"], value["reason"]
