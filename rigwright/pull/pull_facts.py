@@ -39,7 +39,8 @@ def parse_pull_record(content: str, machine: str = "") -> PullFacts:
         words = [free_text(str(value.get(key) or "")) for key in ("outcome", "reason", "text")]
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         return PullFacts(machine, outcome="refused", reason="record", text="the record of pulls is not readable")
-    return PullFacts(machine, *numbers, *words)
+    run, verified, serial, busy = numbers
+    return PullFacts(machine, run, verified, serial, busy, *words)
 
 
 def describe_pull_problem(facts: PullFacts) -> str:

@@ -393,6 +393,7 @@ def test_a_box_that_does_not_serve_its_generation_is_left_alone(world: Published
         ("failed", "f" * 64, False, "rigwright-chat.service is failed"),
         ("inactive", "f" * 64, False, "rigwright-chat.service is inactive"),
         ("active", "e" * 64, False, "rigwright-chat.service does not run from the current generation"),
+        ("activating", "f" * 64, False, "rigwright-chat.service is activating"),
         ("inactive", "e" * 64, True, ""),
         ("activating", "e" * 64, True, ""),
         ("deactivating", "e" * 64, True, ""),
