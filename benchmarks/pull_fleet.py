@@ -89,13 +89,13 @@ class SimulatedFleet:
                 zip(self.names, pool.map(lambda name: self._publish_box(name, files), self.names), strict=True)
             )
         subjects = tuple((name, one.sha256) for name, one in sorted(entries.items()))
-        self._write(TIMESTAMP_FILE, self._sign("timestamp", subjects, render_timestamp_details(entries)))
+        self._write(TIMESTAMP_FILE, self._sign("timestamp", subjects, render_timestamp_details("fleet", entries)))
 
     def _publish_box(self, name: str, files: dict[str, str]) -> PublishedEntry:
         payload = PullPayload({**files, "manifest.json": json.dumps({"rig": name})}, {}, {}, {})
         content = payload.render()
         sha256 = hashlib.sha256(content).hexdigest()
-        details = render_generation_details(name, _digest_machine(name), "0" * 64, "0" * 64, len(content))
+        details = render_generation_details("fleet", name, _digest_machine(name), "0" * 64, "0" * 64, len(content))
         statement = self._sign("generation", ((GENERATION, payload.digest), (PAYLOAD, sha256)), details)
         self._write(payload_file(sha256), content)
         self._write(metadata_file(name, self.serial), statement)
@@ -122,7 +122,15 @@ class SimulatedFleet:
             (root / "etc/machine-id").write_text(name)
             value = {
                 **dict.fromkeys(("config", "declaration", "self_check", "deploy_lock", "jobs", "started_from"), "/etc"),
-                **{"box": name, "url": url, "certificates": "", "state": "/state", "fetched": "/run", "metrics": ""},
+                **{
+                    "inventory": "fleet",
+                    "box": name,
+                    "url": url,
+                    "certificates": "",
+                    "state": "/state",
+                    "fetched": "/run",
+                    "metrics": "",
+                },
                 **{"signers": [{**signer, "valid_after": "", "valid_before": ""}], "revoked": []},
             }
             (root / "settings.json").write_text(json.dumps(value))

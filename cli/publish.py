@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -14,42 +13,36 @@ from pathlib import Path
 import click
 
 from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from cli.published_statements import LastSerials, PublishedFiles, last_serials_path, load_last_serials
 from cli.tables import print_prose
-from rigwright import local_files
 from rigwright.fetch_job_spec import fetch_credentials, fetch_unit_name
 from rigwright.local_files import write_atomically
 from rigwright.model.instance import loaded_weights
 from rigwright.model.rig import Rig
 from rigwright.plan.generation_publication import (
-    BaseGeneration,
     base_of_observed,
-    base_of_payload,
     build_payload,
     digest_declaration,
-    parse_published,
 )
 from rigwright.problems import Invalid
 from rigwright.pull.publication import (
     GENERATION,
-    MOST_METADATA,
     MOST_PAYLOAD,
-    MOST_TIMESTAMP,
     PAYLOAD,
+    SERIAL_FORM,
     TIMESTAMP_FILE,
     PublishedEntry,
     RootJob,
     metadata_file,
-    parse_entries,
     payload_file,
     render_generation_details,
     render_timestamp_details,
 )
-from rigwright.signing.dsse import parse_envelope
-from rigwright.signing.refusals import SignatureRefused
 from rigwright.signing.ssh_signatures import sign_statement, verify_envelope
-from rigwright.signing.statements import MOST_SUBJECTS, SignedKind, Statement, parse_statement
+from rigwright.signing.statements import MOST_SUBJECTS, SignedKind, Statement
 from rigwright.signing.timestamps import current_time, render_time
 from rigwright.signing.trusted_signers import TrustedSigners
+from rigwright.supply.supply_signatures import INVENTORY, name_inventory
 from roles.artefact_fetch import render_artefacts_test, render_fetch_script
 from roles.trees import render_record_job
 
@@ -61,69 +54,52 @@ KEPT_BASES = 3  # earlier generations of a box from which it can pull: it may ha
 class PublishedBoxes:
     """The folder that a web server gives out."""
 
-    def __init__(self, folder: Path, signers: TrustedSigners, key: Path) -> None:
+    def __init__(self, inventory: Path, folder: Path, signers: TrustedSigners, key: Path) -> None:
+        self.inventory = name_inventory(inventory, signers)[INVENTORY]
+        signers = replace(signers, signed_as=self.inventory)
         self.folder, self.signers, self.key = folder, signers, key
-        self.entries: dict[str, PublishedEntry] = {}
-        self.serial = 0
-        with suppress(FileNotFoundError):
-            self.entries, self.serial = self._read_timestamp()
         self.now = current_time()
-
-    def _read_timestamp(self) -> tuple[dict[str, PublishedEntry], int]:
-        path = self.folder / TIMESTAMP_FILE
-        if not path.exists():
-            return {}, 0
-        try:
-            envelope = parse_envelope(local_files.read_content(path, MOST_TIMESTAMP))
-            statement = parse_statement(envelope, "timestamp")
-            return parse_entries(statement), statement.serial
-        except (SignatureRefused, ValueError) as error:
-            raise click.ClickException(f"{path} is not a timestamp: {error}; remove it to publish anew") from None
+        self.files = PublishedFiles(folder, signers, self.now)
+        self.last_path = last_serials_path(inventory)
+        self.last = load_last_serials(self.last_path, self.now)
+        rows, self.serial = self.files.read_timestamp()
+        self.rows: dict[str, int] = {
+            box: max(rows[box].serial if box in rows else 0, self.last.boxes.get(box, 0))
+            for box in {*rows, *self.last.boxes}
+        }
+        """Box -> the serial of its statement that was published last."""
+        self.entries: dict[str, PublishedEntry] = {}
 
     @cached_property
     def next_serial(self) -> int:
         """The serial of all that this run signs: the clock's, above all that were published."""
-        used = max((self.serial, *(one.serial for one in self.entries.values())))
-        return max(int(self.now.strftime("%Y%m%d%H%M%S")), used + 1)
+        used = max((self.serial, self.last.timestamp, *self.rows.values()))
+        return max(int(self.now.strftime(SERIAL_FORM)), used + 1)
 
-    def load_bases(self, box: str) -> list[BaseGeneration]:
-        """The generations that were published for a box, the newest first."""
-        found = []
-        for path in self._list_statements(box)[:KEPT_BASES]:
-            # one that was removed or replaced is no base
-            with suppress(SignatureRefused, ValueError, KeyError):
-                content = local_files.read_content(self._find_payload(path), MOST_PAYLOAD)
-                found.append(base_of_payload(parse_published(content)))
-        return found
+    def keep_box(self, box: str) -> None:
+        """Publish a box as before: its newest statement, which must not be older than the one that was published last.
 
-    def _list_statements(self, box: str) -> list[Path]:
-        """The statements of a box, the newest first."""
-        form = re.compile(rf"{re.escape(box)}\.([0-9]{{1,17}})\.json")
-        folder = (self.folder / metadata_file(box, 0)).parent
-        found = {int(match[1]): path for path in folder.glob("*.json") if (match := form.fullmatch(path.name))}
-        return [path for _, path in sorted(found.items(), reverse=True)]
+        Raises:
+            click.ClickException: that is not in the folder.
+        """
+        newest = next(self.files.list_statements(box), None)
+        least = self.rows.get(box, 0)
+        if newest is None or newest.statement.serial < least:
+            text = f"{self.folder}: the statement {least} of {box} is missing, or of no present signer"
+            raise click.ClickException(f"{text}: restore the folder, or publish the box again")
+        self.entries[box] = newest.entry
 
-    def _find_payload(self, statement: Path) -> Path:
-        parsed = parse_statement(parse_envelope(local_files.read_content(statement, MOST_METADATA)), "generation")
-        return self.folder / payload_file(dict(parsed.subjects)[PAYLOAD])
+    def keep_all(self) -> None:
+        """Publish all boxes as before.
 
-    def prune(self) -> None:
-        """Remove statements that no box needs any more, and payloads that no statement has."""
-        needed = set()
-        for box in self.entries:
-            statements = self._list_statements(box)
-            for path in statements[: KEPT_BASES + 1]:
-                with suppress(SignatureRefused, ValueError, KeyError):
-                    needed.add(self._find_payload(path))
-            for path in statements[KEPT_BASES + 1 :]:
-                path.unlink(missing_ok=True)
-        for path in (self.folder / payload_file("x")).parent.glob("*.json"):
-            if path not in needed:
-                path.unlink(missing_ok=True)
-
-    def keep(self, boxes: Collection[str]) -> None:
-        """Publish no other boxes any more."""
-        self.entries = {box: one for box, one in self.entries.items() if box in boxes}
+        Raises:
+            click.ClickException: a file in the folder is older than the one that was published last.
+        """
+        if self.serial < self.last.timestamp:
+            text = f"{self.folder}: its timestamp {self.serial} is older than the last one, {self.last.timestamp}"
+            raise click.ClickException(f"{text}: restore the folder, or publish the boxes again")
+        for box in self.rows:
+            self.keep_box(box)
 
     def add_box(self, box: ConnectedHost, days: int) -> str:
         """Publish the generation of a box; returns a sentence."""
@@ -131,14 +107,15 @@ class PublishedBoxes:
         if desired.facts.pull is None:
             raise click.ClickException(f"{box.name}: its machine id is not readable")
         kept = [one for one in served.generations if one.is_intact and one.proven and one.number == served.current]
-        bases = {one.digest: one for one in (*self.load_bases(box.name), *map(base_of_observed, kept))}
+        earlier = self.files.load_bases(box.name, KEPT_BASES)
+        bases = {one.digest: one for one in (*earlier, *map(base_of_observed, kept))}
         record = RootJob(*render_record_job(box.rig, desired.generation.digest))
         payload = build_payload(desired, bases.values(), _fetch_job(box.rig), record).render()
         if len(payload) > MOST_PAYLOAD:
             raise click.ClickException(f"{box.name}: its generation has {len(payload)} bytes; at most {MOST_PAYLOAD}")
         digest, declaration = hashlib.sha256(payload).hexdigest(), digest_declaration(desired)
         details = render_generation_details(
-            box.name, desired.facts.pull.machine, declaration, box.rig.digest, len(payload)
+            self.inventory, box.name, desired.facts.pull.machine, declaration, box.rig.digest, len(payload)
         )
         serial = self.next_serial
         subjects = ((GENERATION, desired.generation.digest), (PAYLOAD, digest))
@@ -156,8 +133,12 @@ class PublishedBoxes:
             raise click.ClickException(f"{len(self.entries)} boxes: a folder has at most {MOST_SUBJECTS}")
         subjects = tuple((box, one.sha256) for box, one in sorted(self.entries.items()))
         serial = self.next_serial
-        content = self._sign("timestamp", subjects, serial, days, render_timestamp_details(self.entries))
+        content = self._sign(
+            "timestamp", subjects, serial, days, render_timestamp_details(self.inventory, self.entries)
+        )
         self._write(TIMESTAMP_FILE, content)
+        # last: after a kill in between, the folder has the later serial
+        LastSerials(serial, {box: one.serial for box, one in self.entries.items()}).write(self.last_path)
         return f"timestamp {serial}, valid until {render_time(self.now + timedelta(days=days))}"
 
     def _sign(
@@ -207,12 +188,16 @@ def publish_inventory(
     Raises:
         click.ClickException: a box is not read, or a file is not written.
     """
-    published = PublishedBoxes(folder, signers, key)
-    if not only_timestamp:
+    published = PublishedBoxes(Path(inventory), folder, signers, key)
+    if only_timestamp:
+        published.keep_all()
+    else:
         boxes, gone = connect_inventory(inventory, None, _require_supply)
         pulling = [one for one in boxes if one.rig.pull]
         # a box that is not declared any more, or does not pull, is taken out
-        published.keep({*(one.name for one in pulling), *gone})
+        for name in gone:
+            if name in published.rows:
+                published.keep_box(name)
         for sentence in map_hosts(pulling, lambda box: published.add_box(box, days)):
             print_prose(sentence)
         for name, why in gone.items():
@@ -220,7 +205,8 @@ def publish_inventory(
         if not pulling and not gone:
             raise click.ClickException(f'{inventory}: no rig pulls: add "pull": {{"url": "https://..."}}')
     print_prose(f"{folder}: {published.write_timestamp(min(days, TIMESTAMP_DAYS))}")
-    published.prune()
+    if not only_timestamp:
+        published.files.prune(published.entries, KEPT_BASES + 1)
 
 
 def _require_supply(rigs: Mapping[str, Rig]) -> None:

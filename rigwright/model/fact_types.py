@@ -69,6 +69,8 @@ class PullFacts:
     """When it verified a timestamp last, likewise."""
     serial: int = 0
     """The serial of the generation that it has pulled and serves; 0 for none."""
+    busy: int = 0
+    """Since when each of its runs is busy, in seconds since 1970; 0 where the last one was not."""
     outcome: str = ""
     reason: str = ""
     text: str = ""

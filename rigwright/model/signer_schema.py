@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import AfterValidator, Field, model_validator
 
 from rigwright.problems import CausedError, InventoryModel
-from rigwright.signing.signed_kinds import FINGERPRINT, KINDS, PRINCIPAL, SignedKind
+from rigwright.signing.signed_kinds import DEFAULT_KINDS, FINGERPRINT, PRINCIPAL, SignedKind
 from rigwright.validated_types import Day, matching, refuse_violations
 
 if TYPE_CHECKING:
@@ -56,7 +56,10 @@ class SignerEntry(InventoryModel):
 
     key: SigningKey = Field(description="Its public key: a line of a `.pub` file. Keys on security tokens work.")
     signs: tuple[SignedKind, ...] = Field(
-        default=KINDS, min_length=1, description="The kinds of statements that it may sign."
+        default=DEFAULT_KINDS,
+        min_length=1,
+        description="The kinds of statements that it may sign. Generations and timestamps must be named: a signer of "
+        "generations is root on the boxes that pull.",
     )
     valid_after: Day | None = Field(default=None, description="The first day of its validity, from 00:00 UTC.")
     valid_before: Day | None = Field(default=None, description="The day on which its validity ends, at 00:00 UTC.")

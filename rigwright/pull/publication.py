@@ -25,6 +25,7 @@ MOST_PAYLOAD = 8 << 20
 MOST_AHEAD = timedelta(days=1)
 """The time by which a serial, which is the clock of a signature, may be ahead: no signature can exhaust the serials."""
 SERIAL_FORM = "%Y%m%d%H%M%S"
+INVENTORY = "inventory"
 GENERATION, PAYLOAD = "generation", "payload"
 """Subjects of a box's statement."""
 _BOX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -77,26 +78,33 @@ class PublishedGeneration:
     signer: str
 
 
-def render_timestamp_details(entries: Mapping[str, PublishedEntry]) -> dict[str, object]:
+def render_timestamp_details(inventory: str, entries: Mapping[str, PublishedEntry]) -> dict[str, object]:
     """The details of the timestamp's statement; its subjects have the digests.
 
     Args:
+        inventory: The name of the inventory: a signer may publish several.
         entries: Box -> its row.
     """
-    return {"boxes": {box: [one.serial, one.size] for box, one in entries.items()}}
+    return {INVENTORY: inventory, "boxes": {box: [one.serial, one.size] for box, one in entries.items()}}
 
 
-def render_generation_details(box: str, machine: str, declaration: str, lock: str, size: int) -> dict[str, object]:
+def render_generation_details(
+    inventory: str, box: str, machine: str, declaration: str, lock: str, size: int
+) -> dict[str, object]:
     """The details of a box's statement.
 
     Args:
+        inventory: As in `render_timestamp_details`.
         box: Its name.
         machine: SHA-256 of its machine id.
         declaration: As in `PublishedGeneration`.
         lock: The digest of lock and bundle.
         size: Bytes of the payload.
     """
-    return {"box": box, "machine": machine, "declaration": declaration, "lock": lock, "payload_size": size}
+    return {
+        **{INVENTORY: inventory, "box": box, "machine": machine},
+        **{"declaration": declaration, "lock": lock, "payload_size": size},
+    }
 
 
 def parse_entries(statement: Statement) -> dict[str, PublishedEntry]:
@@ -107,7 +115,7 @@ def parse_entries(statement: Statement) -> dict[str, PublishedEntry]:
     """
     rows = statement.details.get("boxes")
     digests = dict(statement.subjects)
-    if set(statement.details) != {"boxes"} or not isinstance(rows, dict) or set(rows) != set(digests):
+    if set(statement.details) != {INVENTORY, "boxes"} or not isinstance(rows, dict) or set(rows) != set(digests):
         raise SignatureRefused(
             "malformed", "the timestamp does not have the same boxes in its subjects and its details"
         )
@@ -124,10 +132,12 @@ def verify_timestamp(
 ) -> tuple[SeenSerials, PublishedEntry]:
     """Verify the timestamp; returns the serials that the box has now seen, and its row.
 
+    The serial of the generation stays as it is until its statement is verified, too.
+
     Args:
         data: The file.
         box: The box's name.
-        signers: The keys that may sign.
+        signers: The keys that may sign, and the name of the inventory that they sign for.
         seen: The serials that the box has seen before.
         now: The present time.
 
@@ -137,7 +147,9 @@ def verify_timestamp(
     if len(data) > MOST_TIMESTAMP:
         raise SignatureRefused("too_large", f"the timestamp has more than {MOST_TIMESTAMP} bytes")
     statement = verify_envelope(data, "timestamp", signers, now).statement
-    digest = hashlib.sha256(data).hexdigest()
+    require_inventory(statement, signers, "the timestamp")
+    # of the statement: a signature has several valid spellings
+    digest = hashlib.sha256(statement.render()).hexdigest()
     _require_newer(statement.serial, seen.timestamp, "the timestamp", now)
     if statement.serial == seen.timestamp and digest != seen.timestamp_sha256:
         text = f"another timestamp with the serial {statement.serial} was accepted before"
@@ -146,7 +158,7 @@ def verify_timestamp(
     if entry is None:
         raise SignatureRefused("other_box", f"the timestamp has no generation of {box}")
     _require_newer(entry.serial, seen.generation, "the generation in the timestamp", now)
-    return SeenSerials(statement.serial, digest, entry.serial), entry
+    return SeenSerials(statement.serial, digest, seen.generation), entry
 
 
 def verify_generation(
@@ -172,14 +184,13 @@ def verify_generation(
     if statement.serial != entry.serial:
         text = f"the statement has the serial {statement.serial}, and the timestamp has {entry.serial}"
         raise SignatureRefused("other_subject", text)
-    if set(details) != {"box", "machine", "declaration", "lock", "payload_size"} or set(subjects) != {
-        GENERATION,
-        PAYLOAD,
-    }:
+    keys = {INVENTORY, "box", "machine", "declaration", "lock", "payload_size"}
+    if set(details) != keys or set(subjects) != {GENERATION, PAYLOAD}:
         raise SignatureRefused("malformed", "the statement of the box has other keys than those of a generation")
     size, declaration = details["payload_size"], details["declaration"]
     if not _is_positive(size) or not isinstance(declaration, str) or not _SHA256.fullmatch(declaration):
         raise SignatureRefused("malformed", "the statement of the box is malformed")
+    require_inventory(statement, signers, "the generation")
     if (details["box"], details["machine"]) != (box, machine):
         same = details["box"] == box
         text = f"the generation is for {'another machine with the name' if same else 'another box than'} {box}"
@@ -191,12 +202,29 @@ def verify_generation(
     )
 
 
+def require_inventory(statement: Statement, signers: TrustedSigners, name: str) -> None:
+    """Refuse a statement for another inventory of the same signers.
+
+    Raises:
+        SignatureRefused: other_subject.
+    """
+    if statement.details.get(INVENTORY) != signers.signed_as:
+        found = statement.details.get(INVENTORY)
+        text = f"{name} is for the inventory {str(found)[:60]}, and not for {signers.signed_as}"
+        raise SignatureRefused("other_subject", text)
+
+
 def _require_newer(serial: int, seen: int, name: str, now: datetime) -> None:
     if serial < seen:
         text = f"{name} has the serial {serial}, and this box has seen {seen}: an older one may lack fixes"
         raise SignatureRefused("older_serial", text)
-    if serial > int((now + MOST_AHEAD).strftime(SERIAL_FORM)):
+    if is_serial_ahead(serial, now):
         raise SignatureRefused("statement_in_future", f"{name} has the serial {serial}, which is ahead of the clock")
+
+
+def is_serial_ahead(serial: int, now: datetime) -> bool:
+    """Whether a serial is later than the clock of its signer can be."""
+    return serial > int((now + MOST_AHEAD).strftime(SERIAL_FORM))
 
 
 def _is_positive(value: object) -> bool:

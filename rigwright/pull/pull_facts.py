@@ -35,12 +35,12 @@ def parse_pull_record(content: str, machine: str = "") -> PullFacts:
     """
     try:
         value = json.loads(content) if content else {}
-        numbers = [int(value.get(key) or 0) for key in ("run", "verified", "serial")]
+        numbers = [int(value.get(key) or 0) for key in ("run", "verified", "serial", "busy")]
         words = [free_text(str(value.get(key) or "")) for key in ("outcome", "reason", "text")]
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         return PullFacts(machine, outcome="refused", reason="record", text="the record of pulls is not readable")
-    run, verified, serial = numbers
-    return PullFacts(machine, run, verified, serial, *words)
+    run, verified, serial, busy = numbers
+    return PullFacts(machine, run, verified, serial, busy, *words)
 
 
 def describe_pull_problem(facts: PullFacts) -> str:
@@ -51,7 +51,7 @@ def describe_pull_problem(facts: PullFacts) -> str:
 
 
 def describe_late_pull(facts: PullFacts, pull: PullEntry, now: float, since: float) -> str:
-    """Why the last verified timestamp is too old; empty where it is not.
+    """Why the last verified timestamp is too old, or no pull comes to its end; empty where that is not so.
 
     Args:
         facts: The box's record.
@@ -59,8 +59,11 @@ def describe_late_pull(facts: PullFacts, pull: PullEntry, now: float, since: flo
         now: Its clock, in seconds since 1970.
         since: When it was booted or deployed, likewise.
     """
+    most = LATE_RUNS * pull.interval_minutes * MINUTE + MOST_DELAY + SLOW_S
+    if facts.busy and (busy := now - max(facts.busy, since)) > most:
+        return f"busy for {busy / MINUTE:.0f} minutes ({facts.text})"
     waited = now - max(facts.verified, since)
-    if waited <= LATE_RUNS * pull.interval_minutes * MINUTE + MOST_DELAY + SLOW_S:
+    if waited <= most:
         return ""
     why = f" ({facts.text})" if facts.outcome == "unreachable" else ""
     return f"none for {waited / MINUTE:.0f} minutes{why}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from pathlib import Path
 
 from rigwright.fetch_job_spec import authority_path
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
@@ -13,6 +14,7 @@ from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
 from rigwright.project_root import ROOT
 from rigwright.render import render
+from rigwright.supply.supply_signatures import INVENTORY, name_inventory
 
 PULL = "rigwright_pull"
 PULL_SERVICE, PULL_TIMER = f"{PULL}.service", f"{PULL}.timer"
@@ -85,6 +87,7 @@ def render_pull_settings(rig: Rig, self_check: str, declaration: str, metrics: s
     """
     signers = rig.signers
     value = {
+        "inventory": name_inventory(Path(rig.inventory), signers)[INVENTORY] if signers else "",
         "box": rig.name,
         "url": rig.pull.url if rig.pull else "",
         "certificates": authority_path(rig.roots) if rig.network.ca_certificates else "",

@@ -7,6 +7,8 @@ from typing import Literal
 
 SignedKind = Literal["lock", "bundle", "verdict", "generation", "timestamp"]
 KINDS: tuple[SignedKind, ...] = ("lock", "bundle", "verdict", "generation", "timestamp")
+DEFAULT_KINDS: tuple[SignedKind, ...] = ("lock", "bundle", "verdict")
+"""Of a signer without declared kinds: boxes that pull follow the others without a deploy."""
 FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 """A signer's name. In other characters ssh-keygen reads patterns and options."""

@@ -51,7 +51,7 @@ class PullingBox:
         return write_inventory(
             *(self.folder, self.lab, self.host),
             instances={"chat": {"variant": "llamacpp/demo-wheel", "port": PORT, **chat}},
-            signers={"alice": {"key": str(public_key(self.key))}},
+            signers={"alice": {"key": str(public_key(self.key)), "signs": ["lock", "generation", "timestamp"]}},
             pull={"url": f"http://{address!s}:{port}", "interval_minutes": 60},
         )
 

@@ -9,7 +9,7 @@ import shutil
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -35,7 +35,7 @@ from rigwright.signing.ssh_signatures import sign_statement
 from rigwright.signing.statements import SignedKind, Statement
 from rigwright.signing.trusted_signers import Signer, TrustedSigners
 from roles.pull.host.fetch import PAYLOAD as PAYLOAD_NAME
-from roles.pull.host.fetch import STATEMENT, TIMESTAMP, fetch_published
+from roles.pull.host.fetch import REPORT, STATEMENT, TIMESTAMP, fetch_published
 from roles.pull.host.run import BoxPull
 from roles.pull.host.settings import PullRecord, PullSettings
 from roles.pull.host.transfer import TransferFailed
@@ -44,6 +44,7 @@ from tests.unit.signing_keys import make_key, public_key
 
 NOW = datetime.fromisoformat("2026-11-29T12:00:00+00:00")
 DAY = timedelta(days=1)
+INVENTORY_NAME = "rig"  # of the sample
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
 MACHINE = hashlib.sha256(MACHINE_ID.encode()).hexdigest()
 DECLARATION = '{"schema": 1}\n'
@@ -111,6 +112,8 @@ class PublishedWorld:
         (self.box / "etc/rigwright/self_check/declaration.json").write_text(DECLARATION)
         (self.box / "run/rigwright").mkdir()
         self.entry = PublishedEntry(1, 1, "0" * 64)
+        self.age = 0
+        """The time of the last report: each run of the service that fetches writes another one."""
         self.set_url(url)
 
     def set_url(self, url: str, signers: TrustedSigners | None = None) -> None:
@@ -153,7 +156,8 @@ class PublishedWorld:
         content = payload if isinstance(payload, bytes) else payload.render()
         generation = changes.pop("generation", PLAIN.digest if isinstance(payload, bytes) else payload.digest)
         declaration = hashlib.sha256(DECLARATION.encode()).hexdigest()
-        details = render_generation_details("box", MACHINE, declaration, "0" * 64, len(content))
+        inventory = str(changes.pop("inventory", INVENTORY_NAME))
+        details = render_generation_details(inventory, "box", MACHINE, declaration, "0" * 64, len(content))
         details |= changes.pop("details", {})  # type: ignore[operator]
         sha256 = hashlib.sha256(content).hexdigest()
         subjects = {GENERATION: str(generation), PAYLOAD: sha256}
@@ -168,7 +172,8 @@ class PublishedWorld:
     ) -> None:
         """Publish a timestamp."""
         one = entry or self.entry
-        content = self.sign("timestamp", {box: one.sha256}, serial, render_timestamp_details({box: one}), **changes)
+        details = render_timestamp_details(str(changes.pop("inventory", INVENTORY_NAME)), {box: one})
+        content = self.sign("timestamp", {box: one.sha256}, serial, details, **changes)
         self.write(TIMESTAMP_FILE, content)
 
     def publish(self, serial: int, payload: PullPayload = PLAIN, **changes: object) -> None:
@@ -196,8 +201,12 @@ class PublishedWorld:
         shutil.copy(self.published / name if name else newest, fetched / PAYLOAD_NAME)
         (fetched / "report.json").write_text('{"reason": "", "text": ""}')
 
-    def verify(self, now: datetime = NOW) -> str:
-        """Verify as root does, without an activation; the reason of a refusal."""
+    def verify(self, now: datetime = NOW, *, touch: bool = True) -> str:
+        """Verify as root does after the service that fetches; the reason of a refusal."""
+        if touch:
+            self.age += 1
+            with suppress(FileNotFoundError):
+                os.utime(Path(self.settings.fetched) / REPORT, (self.age, self.age))
         BoxPull(self.settings, now).run()
         found: str = self.record["reason"]
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 from cli import main
 from cli.publish import publish_inventory
+from cli.published_statements import last_serials_path
 from rigwright.model.fact_types import PullFacts
 from rigwright.model.installation import MARKER
 from rigwright.model.pull_schema import PullEntry
@@ -43,10 +45,15 @@ from rigwright.pull.pull_facts import describe_late_pull, describe_pull, describ
 from rigwright.pull.pull_units import PULL_TIMER
 from rigwright.serving.activation import goal_for, plan_activation
 from rigwright.serving.serving_state import ObservedServing
+from rigwright.signing.dsse import parse_envelope
 from rigwright.signing.refusals import SignatureRefused
+from rigwright.signing.ssh_signatures import sign_statement
+from rigwright.signing.statements import parse_statement
 from rigwright.signing.timestamps import current_time
+from tests.unit.host_states import CODE
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 from tests.unit.signing_keys import make_key, trust
+from tests.unit.test_on_demand import on_demand_rig
 
 MACHINE = "c" * 64
 NOTHING = ObservedServing()
@@ -81,6 +88,17 @@ def test_a_settled_host_is_one_that_a_deploy_leaves_alone() -> None:
     base = base_of_payload(build_payload(made, (), None))
     found = build_settled_serving(made.rig.roots.config, base)
     assert plan_activation(found, made.rig.roots.config, goal_for(found, made.generation)) is None
+
+
+def test_a_way_fits_an_instance_on_demand_that_sleeps_or_serves() -> None:
+    before, after = (build_target_state(on_demand_rig(context=context), sample_facts()) for context in (8192, 16384))
+    config, base = before.rig.roots.config, base_of_payload(build_payload(before, (), None))
+    found = build_settled_serving(config, base)
+    assert plan_activation(found, config, goal_for(found, before.generation)) is None
+    way = plan_activation(found, config, goal_for(found, after.generation))
+    assert way is not None
+    # the script stops it where it runs, and wakes it once in either case
+    assert (CODE in way.stop, CODE in way.restart, way.prove) == (True, False, (CODE,))
 
 
 def test_a_payload_is_parsed_as_it_was_written() -> None:
@@ -167,6 +185,13 @@ def test_a_late_pull_is_reported() -> None:
     assert describe_late_pull(facts, pull, 100000 + 3960, 101000) == ""
 
 
+def test_a_box_that_is_busy_for_long_is_reported() -> None:
+    pull = PullEntry(url="http://a.b")
+    facts = parse_pull_record('{"verified": 104000, "busy": 100000, "outcome": "busy", "text": "x"}')
+    assert describe_late_pull(facts, pull, 100000 + 3900, 0) == ""
+    assert describe_late_pull(facts, pull, 100000 + 3960, 0) == "busy for 66 minutes (x)"
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -185,11 +210,18 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, words: list[str], t
 
 
 @pytest.mark.parametrize(
-    ("signs", "text"), [(None, "pull: needs signers"), ('["lock", "generation"]', "no signer may sign the timestamp")]
+    ("signs", "text"),
+    [
+        (None, "pull: needs signers"),
+        ("", 'no signer may sign the generation: add "generation" to signs of one'),
+        ("", 'no signer may sign the timestamp: add "timestamp" to signs of one'),
+        ('["lock", "generation"]', "no signer may sign the timestamp"),
+    ],
 )
 def test_pull_needs_signers(tmp_path: Path, signs: str | None, text: str) -> None:
     line = f"{make_key(tmp_path, 'alice').with_suffix('.pub').read_text().strip()}"
-    signers = f", signers={{'alice': {{'key': {line!r}, 'signs': {signs}}}}}" if signs else ""
+    declared = f", 'signs': {signs}" if signs else ""
+    signers = f", signers={{'alice': {{'key': {line!r}{declared}}}}}" if signs is not None else ""
     path = tmp_path / "rig.py"
     entry = "{'ssh_hostname': '192.0.2.1', 'instances': {}, 'pull': {'url': 'http://192.0.2.9'}}"
     path.write_text(f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry}}}{signers})\n")
@@ -217,14 +249,18 @@ class Publisher:
     """Publications of an inventory with one box or more."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.folder, self.patch = folder / "published", patch
+        self.folder, self.patch, self.inventory = folder / "published", patch, str(folder / "rig.py")
         self.key = make_key(folder, "alice")
-        self.signers = trust(self.key)
+        self.signers = replace(trust(self.key), signed_as="rig")
 
     def publish(self, *boxes: StandInBox, gone: dict[str, str] | None = None) -> None:
         """Publish."""
         self.patch.setattr("cli.publish.connect_inventory", lambda *words: ([*boxes], gone or {}))
-        publish_inventory("rig.py", self.folder, self.signers, self.key, 30, only_timestamp=False)
+        publish_inventory(self.inventory, self.folder, self.signers, self.key, 30, only_timestamp=False)
+
+    def renew(self) -> None:
+        """Renew the timestamp."""
+        publish_inventory(self.inventory, self.folder, self.signers, self.key, 30, only_timestamp=True)
 
     def read(self, box: str) -> tuple[SeenSerials, PublishedEntry]:
         """The verified row of a box."""
@@ -264,8 +300,69 @@ def test_each_publication_begins_from_earlier_ones_and_removes_the_oldest(
     with pytest.raises(SignatureRefused, match="no generation of box"):
         publisher.read("box")
     serial = publisher.read("box.2")[0].timestamp
-    publish_inventory("rig.py", publisher.folder, publisher.signers, publisher.key, 30, only_timestamp=True)
+    publisher.renew()
     assert publisher.read("box.2")[0].timestamp > serial
     (publisher.folder / "timestamp.json").write_text("{}")
-    with pytest.raises(ClickException, match="is not a timestamp: "):
+    with pytest.raises(ClickException, match="is not a timestamp of these signers: "):
         publisher.publish(stand_in("box", 8020))
+
+
+def sign_by(key: Path, publisher: Publisher, serial: int) -> None:
+    """Sign the timestamp again, with another serial."""
+    found = parse_statement(parse_envelope((publisher.folder / "timestamp.json").read_bytes()), "timestamp")
+    content = sign_statement(replace(found, serial=serial), key).render()
+    (publisher.folder / "timestamp.json").write_bytes(content)
+
+
+def test_a_publisher_verifies_all_that_it_reads_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publisher = Publisher(tmp_path, monkeypatch)
+    publisher.publish(stand_in("box", 8020))
+    shutil.copytree(publisher.folder, tmp_path / "first")
+    publisher.publish(stand_in("box", 8021))
+    newest = publisher.read("box")[1]
+    folder, timestamp = publisher.folder, publisher.folder / "timestamp.json"
+    genuine = timestamp.read_bytes()
+
+    # another key, and a serial that no later one reaches
+    sign_by(make_key(tmp_path, "mallory"), publisher, newest.serial)
+    with pytest.raises(ClickException, match="of no signer"):
+        publisher.renew()
+    sign_by(publisher.key, publisher, 99991231235959)
+    with pytest.raises(ClickException, match="ahead of the clock"):
+        publisher.renew()
+
+    # an older timestamp of the same key, with and without the newer statement
+    shutil.copy(tmp_path / "first/timestamp.json", timestamp)
+    with pytest.raises(ClickException, match="older than the last one"):
+        publisher.renew()
+    timestamp.unlink()
+    with pytest.raises(ClickException, match="older than the last one"):
+        publisher.renew()
+    timestamp.write_bytes(genuine)
+    statement = folder / metadata_file("box", newest.serial)
+    content = statement.read_bytes()
+    statement.unlink()
+    with pytest.raises(ClickException, match=f"the statement {newest.serial} of box is missing"):
+        publisher.renew()
+    with pytest.raises(ClickException, match=f"the statement {newest.serial} of box is missing"):
+        publisher.publish(gone={"box": "no route"})
+    statement.write_bytes(content)
+    publisher.renew()
+    assert publisher.read("box")[1] == newest
+
+    # without its file a machine takes the newest statement, and never one that the signed rows are above
+    last_serials_path(Path(publisher.inventory)).unlink()
+    shutil.copy(tmp_path / "first/timestamp.json", timestamp)
+    publisher.renew()
+    assert publisher.read("box")[1] == newest
+
+    # statements of others and changed payloads are no bases
+    found = parse_statement(parse_envelope(content), "generation")
+    made = sign_statement(replace(found, serial=newest.serial + 1), tmp_path / "mallory")
+    (folder / metadata_file("box", newest.serial + 1)).write_bytes(made.render())
+    publisher.renew()
+    assert publisher.read("box")[1] == newest
+    for path in (folder / "payloads").iterdir():
+        path.write_bytes(path.read_bytes() + b" ")
+    publisher.publish(stand_in("box", 8022))
+    assert publisher.read_payload("box").activate == {}

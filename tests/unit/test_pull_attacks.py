@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
+import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,10 +20,12 @@ from pathlib import Path
 import pytest
 
 from rigwright.pull.publication import MOST_PAYLOAD, PublishedEntry, PullPayload, metadata_file, payload_file
-from rigwright.signing.trusted_signers import TrustedSigners
+from rigwright.signing.dsse import parse_envelope
+from rigwright.signing.trusted_signers import Signer, TrustedSigners
+from rigwright.signing.wire_format import WireReader
 from roles.pull.host import transfer
 from tests.unit.published_boxes import DAY, NOW, PLAIN, Attack, PublishedWorld, PublisherKeys, served_folder
-from tests.unit.signing_keys import public_key
+from tests.unit.signing_keys import make_key, public_key
 
 SEEN, NEWER = 20261129100000, 20261129110000
 OTHER = PullPayload({"manifest.json": '{"other": 1}'}, {}, {}, {})
@@ -176,6 +181,16 @@ def sign_far_generation(world: PublishedWorld) -> None:
         pytest.param(list_box_of_others, "other_box", id="foreign: the generation of another box"),
         pytest.param(list_same_name_elsewhere, "other_box", id="foreign: another machine with the same name"),
         pytest.param(lambda w: w.write_timestamp(NEWER, box="other"), "other_box", id="foreign: not listed"),
+        pytest.param(
+            lambda w: w.write_timestamp(NEWER, inventory="berlin"),
+            *("other_subject",),
+            id="foreign: the timestamp of another inventory",
+        ),
+        pytest.param(
+            lambda w: (w.add_generation(NEWER, inventory="berlin"), w.write_timestamp(NEWER)),
+            *("other_subject",),
+            id="foreign: the generation of another inventory",
+        ),
         pytest.param(sign_lock_as_timestamp, "wrong_kind", id="foreign: the signature of a lock"),
         pytest.param(give_statement_as_timestamp, "wrong_kind", id="foreign: a statement in place of the timestamp"),
         pytest.param(sign_timestamp_by("mallory"), "unknown_signer", id="arbitrary software: an unknown signer"),
@@ -244,6 +259,34 @@ class DrippingHandler(EndlessHandler):
             pass
 
 
+class DrippingBodyHandler(EndlessHandler):
+    """Sends a byte now and then, of an answer that is announced as a short one."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "100000")
+        self.end_headers()
+        DrippingHandler.do_GET(self)  # type: ignore[arg-type]
+
+
+class EndlessTrailersHandler(EndlessHandler):
+    """Sends a short answer in chunks, and trailers without end."""
+
+    def do_GET(self) -> None:
+        self.protocol_version = "HTTP/1.1"
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            self.wfile.write(b"1\r\nx\r\n0\r\n")
+            while True:
+                self.wfile.write(b"A: b\r\n")
+                self.wfile.flush()
+                time.sleep(0.05)
+        except OSError:
+            pass
+
+
 class AnnouncingHandler(EndlessHandler):
     """Announces a long answer."""
 
@@ -278,6 +321,8 @@ class RedirectingHandler(EndlessHandler):
         pytest.param(EndlessHandler, "more than 1048576 bytes", id="endless data"),
         pytest.param(AnnouncingHandler, "1099511627776 bytes are announced", id="endless data, announced"),
         pytest.param(DrippingHandler, "not whole within", id="slow retrieval"),
+        pytest.param(DrippingBodyHandler, "not whole within", id="slow retrieval: the body"),
+        pytest.param(EndlessTrailersHandler, "not whole within", id="slow retrieval: trailers"),
         pytest.param(CuttingHandler, "", id="a cut answer"),
         pytest.param(RedirectingHandler, "the server answers 302", id="a redirect"),
     ],
@@ -294,13 +339,48 @@ def test_an_answer_without_bounds_ends(
     assert text in found
 
 
-def test_a_web_server_needs_a_trusted_certificate(world: PublishedWorld, tmp_path: Path) -> None:
-    pair = tmp_path / "pair.pem"
+@pytest.mark.parametrize("handshake", [False, True])
+def test_a_tls_server_that_drips_is_left(tmp_path: Path, handshake: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "HEAD_S", 0.5)
+    monkeypatch.setattr(transfer, "LEAST_RATE", 8 << 20)
+    listener = socket.create_server(("127.0.0.1", 0))
+    pair = make_certificate(tmp_path)
+
+    def serve() -> None:
+        opened = listener.accept()[0]
+        try:
+            if handshake:
+                opened.recv(1)
+                opened.sendall(b"\x16\x03\x03\x40\x00")
+            else:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(pair)
+                opened = context.wrap_socket(opened, server_side=True)
+                opened.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n")
+            while True:
+                opened.sendall(b"\x00")
+                time.sleep(0.05)
+        except OSError:
+            opened.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    folder = transfer.PublishedFolder(f"https://127.0.0.1:{listener.getsockname()[1]}", str(tmp_path / "crt.pem"))
+    with listener, pytest.raises(transfer.TransferFailed, match="not whole within"):
+        folder.fetch("timestamp.json", 1000)
+
+
+def make_certificate(folder: Path) -> Path:
+    """A key and its certificate in one file; crt.pem has the certificate."""
+    pair = folder / "pair.pem"
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     words += ["-subj", "/CN=web", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    subprocess.run([*words, "-keyout", str(pair), "-out", str(tmp_path / "crt.pem")], check=True, capture_output=True)
-    certificate = (tmp_path / "crt.pem").read_text()
-    pair.write_text(pair.read_text() + certificate)
+    subprocess.run([*words, "-keyout", str(pair), "-out", str(folder / "crt.pem")], check=True, capture_output=True)
+    pair.write_text(pair.read_text() + (folder / "crt.pem").read_text())
+    return pair
+
+
+def test_a_web_server_needs_a_trusted_certificate(world: PublishedWorld, tmp_path: Path) -> None:
+    pair = make_certificate(tmp_path)
     with served_folder(world.published, certificate=pair) as url:
         world.set_url(url)
         assert "CERTIFICATE_VERIFY_FAILED" in world.fetch()
@@ -315,6 +395,64 @@ def test_an_unchanged_timestamp_is_not_sent_again_and_expires_all_the_same(world
     assert world.fetch(NOW + 2 * DAY) == "statement_expired"
     assert world.verify(NOW + 2 * DAY) == "statement_expired"
     assert tag
+
+
+def test_a_refused_file_sets_no_serial(world: PublishedWorld) -> None:
+    """A box would refuse each genuine serial below it."""
+    seen = world.record["seen"]
+    later = NEWER + 400
+    world.add_generation(later, details={"machine": "f" * 64})
+    world.write_timestamp(NEWER, inventory="berlin")
+    world.place()
+    assert world.verify() == "other_subject"
+    assert world.record["seen"] == seen
+    world.write_timestamp(NEWER)
+    world.place()
+    assert world.verify() == "other_box"
+    world.add_generation(NEWER)
+    world.write_timestamp(NEWER + 1)
+    world.place()
+    assert (world.fetch(), world.verify()) == ("", "needs_deploy")
+
+
+def test_a_respelt_signature_blocks_no_genuine_timestamp(
+    world: PublishedWorld, tmp_path: Path, keys: PublisherKeys
+) -> None:
+    key = make_key(tmp_path, "token", "ecdsa")
+    signers = replace(keys.signers, signers=(*keys.signers.signers, Signer("token", public_key(key), ("timestamp",))))
+    world.set_url("http://127.0.0.1:1", signers)
+    world.write_timestamp(NEWER, key=key)
+    path = world.published / "timestamp.json"
+    genuine = path.read_bytes()
+    path.write_bytes(respell_ecdsa(genuine))
+    assert path.read_bytes() != genuine
+    world.place()
+    assert world.verify() == "needs_deploy"
+    path.write_bytes(genuine)
+    world.place()
+    assert world.verify() == "needs_deploy"
+
+
+P256 = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""The order of the curve: with s, a signature is also valid with the order minus s."""
+
+
+def respell_ecdsa(data: bytes) -> bytes:
+    """The same statement with the other spelling of its signature."""
+    envelope = parse_envelope(data)
+    blob = envelope.signature
+    at = blob.rindex(b"ecdsa-sha2-nistp256") + len("ecdsa-sha2-nistp256")
+    inner = WireReader(blob[at:], "the signature").read_bytes()
+    reader = WireReader(inner, "the signature")
+    r, s = reader.read_bytes(), int.from_bytes(reader.read_bytes(), "big")
+    other = (P256 - s).to_bytes(33, "big").lstrip(b"\x00")
+    other = b"\x00" + other if other[0] & 0x80 else other
+    pair = b"".join(len(one).to_bytes(4, "big") + one for one in (r, other))
+    signature = len(pair).to_bytes(4, "big") + pair
+    name = len(b"ecdsa-sha2-nistp256").to_bytes(4, "big") + b"ecdsa-sha2-nistp256"
+    head = blob[: at - len(name) - 4]
+    whole = name + signature
+    return replace(envelope, signature=head + len(whole).to_bytes(4, "big") + whole).render()
 
 
 def test_other_signers_begin_anew_after_a_fast_forward(world: PublishedWorld, keys: PublisherKeys) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,11 @@ import pytest
 from rigwright.host.generation_layout import ACTIVATING, META, PROVEN, digest_generation
 from rigwright.pull.publication import PullPayload, RootJob
 from roles.pull.host import run, served_generation
-from roles.pull.host.settings import PullSettings
-from tests.unit.published_boxes import NOW, PublishedWorld, PublisherKeys
+from roles.pull.host.settings import PullRecord, PullSettings, RecordUnreadable
+from tests.unit.published_boxes import DAY, NOW, PublishedWorld, PublisherKeys
 
 SERIAL = 20261129100000
-STEPS = 12  # of a pull that activates: writes, renames and the ends of its job
+STEPS = 13  # of a pull that activates: writes, renames and the ends of its job
 MANIFEST = {"instances": {}, "listeners": [], "gateway": []}
 BASE_FILES = {"manifest.json": json.dumps(MANIFEST), "units/rigwright.target": "[Unit]\n"}
 BASE = digest_generation(BASE_FILES, {})
@@ -76,7 +77,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> PublisherKeys:
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInSystemd:
     made = StandInSystemd(tmp_path / "box")
     monkeypatch.setattr(run, "run_root_job", made.run_root_job)
-    monkeypatch.setattr(run, "run_program", lambda *words: (3, "inactive"))
+    for module in (run, served_generation):
+        monkeypatch.setattr(module, "run_program", lambda *words: (3, "inactive"))
     monkeypatch.setattr(run, "list_findings", lambda settings: [])
     monkeypatch.setattr(run, "find_new_faults", lambda settings, before: made.faults)
     monkeypatch.setattr(run, "wait_for_job", lambda unit: None)
@@ -217,8 +219,125 @@ def test_an_interrupted_activation_is_given_up_after_two_tries(world: PublishedW
     assert current(world) == "generations/1"
 
 
+def test_a_rollback_after_an_interrupted_pull_stays(world: PublishedWorld, systemd: StandInSystemd) -> None:
+    # the job ends, and the pull is killed before it records that
+    systemd.ends = STEPS - 1
+    with pytest.raises(Killed):
+        world.verify()
+    assert current(world) == "generations/2"
+    systemd.ends = 0
+    systemd.run_root_job(world.settings, "", "rollback", "1")
+    assert outcome(world) == ("current", "replaced")
+    assert outcome(world) == ("current", "replaced")
+    assert (systemd.jobs, current(world)) == (["activate", "rollback"], "generations/1")
+
+
+def test_an_earlier_proof_of_a_generation_is_none_of_an_interrupted_activation(
+    world: PublishedWorld, systemd: StandInSystemd
+) -> None:
+    assert outcome(world) == ("activated", "")
+    systemd.run_root_job(world.settings, "", "rollback", "1")
+    world.publish(SERIAL + 1, NEW)
+    world.place()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "run_root_job", _die)
+        with pytest.raises(Killed):
+            world.verify()
+    assert outcome(world) == ("busy", "interrupted")
+    assert outcome(world) == ("activated", "")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_failed_generation_stays_failed_after_a_kill_in_its_return(
+    world: PublishedWorld, systemd: StandInSystemd, moved: bool
+) -> None:
+    systemd.faults = ["U02 chat has a drop-in"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "run_root_job", partial(_die_in_return, systemd, moved))
+        with pytest.raises(Killed):
+            world.verify()
+    systemd.faults = []
+    assert outcome(world) == ("failed", "gate")
+    assert world.record["text"] == "U02 chat has a drop-in (generation 1 serves)"
+    assert outcome(world) == ("failed", "failed_before")
+    assert current(world) == "generations/1"
+    assert systemd.jobs == ["activate", "restore"]
+
+
+def _die_in_return(
+    systemd: StandInSystemd, moved: bool, settings: PullSettings, unit: str, script: str, argument: str = ""
+) -> tuple[bool, str]:
+    if script == "restore":
+        if moved:
+            systemd.run_root_job(settings, unit, script, argument)
+        raise Killed
+    return systemd.run_root_job(settings, unit, script, argument)
+
+
 def _die(*words: object) -> None:
     raise Killed
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"\xff", b'{"seen": 1}', b'{"failed": ["x"]}', b'{"attempt": {}}']
+)
+def test_an_unreadable_record_resets_no_serial(
+    world: PublishedWorld, systemd: StandInSystemd, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(PullRecord.path_of(world.settings))
+    path.write_bytes(content)
+    assert run.pull_once(world.settings, NOW) == ("refused", "record")
+    assert path.read_bytes() == content
+    assert (systemd.jobs, current(world)) == ([], "generations/1")
+    assert "refused: record: " in capsys.readouterr().out
+    with pytest.raises(RecordUnreadable):
+        world.fetch()
+    # an operator decides that the serials count from the beginning
+    path.unlink()
+    assert outcome(world) == ("activated", "")
+
+
+def test_a_large_script_is_in_no_record(world: PublishedWorld, systemd: StandInSystemd) -> None:
+    """The record is read by `status` and the checks: in part, its end is lost."""
+    script = f"restore{' ' * (1 << 20)}"
+    world.publish(SERIAL, replace(NEW, restore={BASE: script}))
+    world.place()
+    systemd.faults = ["U02 chat has a drop-in"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "find_new_faults", _die)
+        with pytest.raises(Killed):
+            world.verify()
+    assert Path(PullRecord.path_of(world.settings)).stat().st_size < 16384
+    assert outcome(world) == ("failed", "gate")
+    assert (systemd.jobs, current(world)) == (["activate", script], "generations/1")
+
+
+@pytest.mark.parametrize("state", ["active", "activating", "reloading", "deactivating"])
+def test_a_removal_that_begins_excludes_a_pull(
+    world: PublishedWorld, systemd: StandInSystemd, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.setattr(served_generation, "run_program", lambda *words: (3, f"{state}\n"))
+    assert outcome(world) == ("busy", "busy")
+    assert (world.record["text"], systemd.jobs) == ("a removal is running", [])
+
+
+def test_a_program_that_does_not_end_is_ended() -> None:
+    status, text = served_generation.run_program("sleep", "600", limit=0.1)
+    assert (status, text) == (served_generation.ENDED, "sleep has not ended within 0 s")
+
+
+def test_a_box_that_loads_is_busy_and_one_that_is_busy_for_long_is_reported(
+    world: PublishedWorld, systemd: StandInSystemd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loading = "rigwright-chat.service is activating"
+    monkeypatch.setattr(run, "describe_unsettled", lambda settings, folder: loading)
+    assert outcome(world) == ("busy", "loading")
+    since = world.record["busy"]
+    assert outcome(world) == ("busy", "loading")
+    assert world.record["busy"] == since
+    monkeypatch.setattr(run, "describe_unsettled", lambda settings, folder: "")
+    assert outcome(world) == ("activated", "")
+    assert "busy" not in world.record
 
 
 def test_a_deploy_excludes_a_pull(world: PublishedWorld, systemd: StandInSystemd) -> None:
@@ -268,25 +387,54 @@ def test_a_box_that_does_not_serve_its_generation_is_left_alone(world: Published
 
 
 @pytest.mark.parametrize(
-    ("state", "started", "text"),
+    ("state", "started", "on_demand", "text"),
     [
-        ("active", "f" * 64, ""),
-        ("failed", "f" * 64, "rigwright-chat.service is failed"),
-        ("active", "e" * 64, "rigwright-chat.service does not run from the current generation"),
+        ("active", "f" * 64, False, ""),
+        ("failed", "f" * 64, False, "rigwright-chat.service is failed"),
+        ("inactive", "f" * 64, False, "rigwright-chat.service is inactive"),
+        ("active", "e" * 64, False, "rigwright-chat.service does not run from the current generation"),
+        ("activating", "f" * 64, False, "rigwright-chat.service is activating"),
+        ("inactive", "e" * 64, True, ""),
+        ("activating", "e" * 64, True, ""),
+        ("deactivating", "e" * 64, True, ""),
+        ("failed", "f" * 64, True, "rigwright-chat.service is failed"),
+        ("active", "f" * 64, True, ""),
+        ("active", "e" * 64, True, "rigwright-chat.service does not run from the current generation"),
     ],
 )
 def test_each_unit_has_to_run_from_the_current_generation(
-    world: PublishedWorld, monkeypatch: pytest.MonkeyPatch, state: str, started: str, text: str
+    world: PublishedWorld, monkeypatch: pytest.MonkeyPatch, state: str, started: str, on_demand: bool, text: str
 ) -> None:
     monkeypatch.setattr(served_generation, "run_program", lambda *words: (0, f"{state}\n"))
-    manifest = {**MANIFEST, "instances": {"chat": {"units": {"rigwright-chat.service": "f" * 64}}}}
+    instance = {"units": {"rigwright-chat.service": "f" * 64}, **({"on_demand": True} if on_demand else {})}
+    manifest = {**MANIFEST, "instances": {"chat": instance}}
     folder = world.box / "etc/rigwright/generations/1"
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (world.box / "run/rigwright/rigwright-chat.service").write_text(f"{started}\n")
     assert served_generation.describe_unsettled(world.settings, str(folder)) == text
 
 
-@pytest.mark.parametrize("report", ["", "[]", "{}", "[" * 5000, "\x00"])
+def test_a_report_of_an_earlier_run_is_one_of_no_success(world: PublishedWorld, systemd: StandInSystemd) -> None:
+    assert outcome(world) == ("activated", "")
+    verified = world.record.pop("verified")
+    world.verify(NOW + DAY / 24, touch=False)
+    assert (world.record["outcome"], world.record["reason"]) == ("unreachable", "unreachable")
+    assert world.record["text"] == "the service that fetches has not run"
+    assert world.record["verified"] == verified
+    assert outcome(world) == ("current", "")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "",
+        "[]",
+        "{}",
+        "[" * 5000,
+        "\x00",
+        *(json.dumps({"reason": one, "text": ""}) for one in ("\x1b[2J", "a" * 41, 1)),
+    ],
+)
 def test_a_report_of_any_text_is_one_of_no_success(world: PublishedWorld, report: str) -> None:
     Path(world.settings.fetched, "report.json").write_text(report)
     assert outcome(world) == ("unreachable", "unreachable")

@@ -19,7 +19,7 @@ from rigwright.pull.publication import (
 )
 from rigwright.signing.refusals import SignatureRefused
 
-from .settings import PullRecord, PullSettings, read_bounded, write_whole
+from .settings import PullRecord, PullSettings, RecordUnreadable, read_bounded, write_whole
 from .transfer import PublishedFolder, TransferFailed
 
 TYPE_CHECKING = False  # as in settings.py
@@ -85,5 +85,7 @@ def main(words: list[str]) -> int:
         reason, text = "unreachable", str(error)
     except SignatureRefused as error:
         reason, text = error.reason, str(error)
+    except RecordUnreadable as error:
+        reason, text = "record", str(error)
     write_report(settings, reason, text)
     return 0

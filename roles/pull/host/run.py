@@ -9,9 +9,11 @@ import errno
 import fcntl
 import json
 import os
+import re
 import stat
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timezone
 
 from rigwright.host.generation_layout import JOB
@@ -28,16 +30,18 @@ from rigwright.signing.refusals import SignatureRefused
 
 from .fetch import PAYLOAD, REPORT, STATEMENT, TIMESTAMP
 from .served_generation import (
+    LOADING,
     GenerationFolders,
     describe_missing,
     describe_unsettled,
     find_new_faults,
+    is_up,
     list_findings,
     run_program,
     run_root_job,
     wait_for_job,
 )
-from .settings import PullRecord, PullSettings, read_bounded, write_whole
+from .settings import PullRecord, PullSettings, RecordUnreadable, read_bounded, write_whole
 
 TYPE_CHECKING = False  # as in settings.py
 if TYPE_CHECKING:
@@ -46,6 +50,8 @@ if TYPE_CHECKING:
 
     from rigwright.pull.publication import PublishedGeneration, PullPayload
 
+REASON = re.compile("[a-z_]{0,40}")
+RESTORE = "restore"  # the script that activates the earlier generation again, during an attempt
 MOST_TRIES = 2  # of a generation whose activation was interrupted
 MOST_TEXT = 400  # characters of a reason
 OUTCOMES = ("current", "activated", "refused", "unreachable", "failed", "busy")
@@ -78,11 +84,11 @@ class BoxPull:
             outcome, reason, text = error.outcome, error.reason, str(error)
         value = {"outcome": outcome, "reason": reason, "text": printable(text)[:MOST_TEXT]}
         self.record.value |= {"schema": 1, "run": int(time.time()), **value}
+        if outcome == "busy":
+            self.record.value.setdefault("busy", int(time.time()))
+        else:
+            self.record.value.pop("busy", None)
         self.record.write()
-        print(": ".join(filter(None, (outcome, reason, value["text"]))))
-        if self.settings.metrics:
-            with suppress(OSError):
-                write_whole(self.settings.metrics, render_pull_metrics(self.record.value))
 
     def _pull(self) -> str:
         if self.record.value.get("attempt"):
@@ -103,11 +109,14 @@ class BoxPull:
         if published is None or payload is None:
             number = self.folders.read_current()
             if self.folders.read_digest(number) != self.record.value.get("digest"):
-                text = f"generation {number} serves, by a deploy or a rollback, until the next publication"
-                raise PullEnded("current", "replaced", text)
+                raise self._describe_replaced(number)
             return "current"
         with self._hold_deploy_lock(f"pull of generation {published.serial}"):
             return self._activate(published, payload)
+
+    def _describe_replaced(self, number: int) -> PullEnded:
+        text = f"generation {number} serves, by a deploy or a rollback, until the next publication"
+        return PullEnded("current", "replaced", text)
 
     def _read(self, name: str, most: int) -> bytes:
         return read_bounded(f"{self.settings.fetched}/{name}", most) or b""
@@ -115,10 +124,19 @@ class BoxPull:
     def _read_report(self) -> tuple[str, str]:
         """The reason and the text of the service that fetches; the reason is empty where it has refused nothing."""
         try:
+            found = os.lstat(f"{self.settings.fetched}/{REPORT}")
             report = json.loads(self._read(REPORT, 8192))
-            return str(report["reason"])[:40], str(report["text"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+            reason, text = report["reason"], str(report["text"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return "unreachable", "nothing was fetched"
+        # each run of that service writes another file: the clock may be set between two of them
+        mark, earlier = [found.st_ino, found.st_mtime_ns], self.record.value.get("report")
+        self.record.value["report"] = mark
+        if mark == earlier:
+            return "unreachable", "the service that fetches has not run"
+        if not isinstance(reason, str) or not REASON.fullmatch(reason):
+            return "unreachable", "the report of the service that fetches is malformed"
+        return reason, text
 
     def _verify_fetched_timestamp(self) -> Any:
         settings = self.settings
@@ -144,6 +162,7 @@ class BoxPull:
             return None, None
         data = self._read(STATEMENT, MOST_METADATA)
         published = verify_generation(data, entry, settings.box, settings.read_machine(), settings.signers, self.now)
+        self.record.serials = replace(self.record.serials, generation=published.serial)
         return published, parse_payload(self._read(PAYLOAD, MOST_PAYLOAD), published)
 
     def _activate(self, published: PublishedGeneration, payload: PullPayload) -> str:
@@ -160,7 +179,10 @@ class BoxPull:
             raise PullEnded("refused", "needs_deploy", text)
         if folders.is_activating() or not folders.is_proven(number):
             raise PullEnded("refused", "unsettled", f"generation {number} is not completely active: deploy, or restart")
-        if unsettled := describe_unsettled(settings, f"{folders.folder}/{number}"):
+        unsettled = describe_unsettled(settings, f"{folders.folder}/{number}")
+        if unsettled.endswith(LOADING):
+            raise PullEnded("busy", "loading", unsettled)
+        if unsettled:
             raise PullEnded("refused", "unsettled", f"{unsettled}: start it, or deploy")
         self._fetch_weights(payload)
         tries = self.record.value.get("tries") or [0, 0]
@@ -171,9 +193,11 @@ class BoxPull:
         new = folders.write(payload)
         attempt = {
             **{"serial": published.serial, "number": new, "base": number, "before": list_findings(settings)},
-            **{"digest": published.digest, "restore": payload.restore[base]},
+            **{"digest": published.digest, "proof": folders.read_proof(new)},
             "record": [payload.record.unit, payload.record.script, payload.record.test] if payload.record else [],
         }
+        # not in the record, which `status` and the checks read
+        write_whole(f"{settings.state}/{RESTORE}", payload.restore[base], 0o600)
         self.record.value |= {"attempt": attempt, "tries": tries}
         self.record.write()
         served, text = run_root_job(settings, JOB, payload.activate[base], str(new))
@@ -190,12 +214,18 @@ class BoxPull:
 
     def _continue_attempt(self) -> str:
         """End an attempt that was interrupted: whether its generation serves is read from the box."""
-        attempt = self.record.value["attempt"]
+        attempt, folders = self.record.value["attempt"], self.folders
         wait_for_job(JOB)
-        number = self.folders.read_current()
-        if number == attempt["number"] and self.folders.read_digest(number) == attempt["digest"]:
-            served = self.folders.is_proven(number) and not self.folders.is_activating()
+        number, found = folders.read_current(), folders.read_digest(attempt["number"])
+        if attempt["serial"] in self.record.failed:
+            raise self._return_to_base(attempt)
+        if found == attempt["digest"] and number == attempt["number"]:
+            served = folders.is_proven(number) and not folders.is_activating()
             return self._end_attempt(attempt, served, "its activation was interrupted")
+        if found == attempt["digest"] and folders.read_proof(attempt["number"]) != attempt["proof"]:
+            # its activation has ended: a deploy or an operator has replaced it since
+            self._accept(attempt["serial"], attempt["digest"])
+            raise self._describe_replaced(number)
         # the earlier generation serves, or that of a deploy meanwhile: the next run begins anew
         self.record.value["attempt"] = None
         raise PullEnded("busy", "interrupted", "the activation was interrupted; the next run repeats it")
@@ -209,15 +239,24 @@ class BoxPull:
                 run_root_job(settings, *attempt["record"][:2])
             self._accept(attempt["serial"], attempt["digest"])
             return "activated"
-        if number == attempt["number"]:
-            run_root_job(settings, JOB, attempt["restore"], str(attempt["base"]))
-            number = self.folders.read_current()
+        # first: no kill during the return lets the generation be tried again
+        attempt["fault"] = "; ".join(faults[:3]) or text
         self.record.add_failed(attempt["serial"])
+        self.record.write()
+        raise self._return_to_base(attempt)
+
+    def _return_to_base(self, attempt: dict[str, Any]) -> PullEnded:
+        """Activate the earlier generation again, unless it serves; returns the end of the pull."""
+        folders, number = self.folders, self.folders.read_current()
+        # a changed folder has no digest
+        if number == attempt["number"] and folders.read_digest(number) in (attempt["digest"], ""):
+            script = (read_bounded(f"{self.settings.state}/{RESTORE}", MOST_PAYLOAD) or b"").decode()
+            run_root_job(self.settings, JOB, script, str(attempt["base"]))
+            number = folders.read_current()
         self.record.value["attempt"] = None
-        back = (
-            f"generation {number} serves" if number == attempt["base"] else "the earlier generation did not come back"
-        )
-        raise PullEnded("failed", "gate", f"{'; '.join(faults[:3]) or text} ({back})")
+        is_back = number == attempt["base"]
+        back = f"generation {number} serves" if is_back else "the earlier generation did not come back"
+        return PullEnded("failed", "gate", f"{attempt['fault']} ({back})")
 
     def _accept(self, serial: int, digest: str) -> None:
         self.record.value |= {"serial": serial, "digest": digest, "attempt": None, "tries": None}
@@ -240,7 +279,7 @@ class BoxPull:
                 if error.errno != errno.EWOULDBLOCK:
                     raise
                 raise PullEnded("busy", "busy", "another run holds the deploy lock") from None
-            if run_program("systemctl", "is-active", "--quiet", "rw-job-remove.service")[0] == 0:
+            if is_up("rw-job-remove.service"):
                 raise PullEnded("busy", "busy", "a removal is running")
             since = self.now.strftime("%Y-%m-%d %H:%M:%S UTC")
             holder = {"who": f"pull@{os.uname().nodename}", "pid": os.getpid(), "since": since, "doing": doing}
@@ -271,5 +310,22 @@ def main(words: list[str]) -> int:
     """Pull once; exit status 0 also where a generation is refused: the record has the reason."""
     settings = PullSettings(words[0])
     os.makedirs(settings.state, 0o755, exist_ok=True)
-    BoxPull(settings, datetime.now(timezone.utc).replace(microsecond=0)).run()
+    pull_once(settings, datetime.now(timezone.utc).replace(microsecond=0))
     return 0
+
+
+def pull_once(settings: PullSettings, now: datetime) -> tuple[str, str]:
+    """Pull once; returns the outcome and its reason."""
+    try:
+        pull = BoxPull(settings, now)
+    except RecordUnreadable as error:
+        # it stays as it is
+        value = {"outcome": "refused", "reason": "record", "text": printable(str(error)), "run": int(now.timestamp())}
+    else:
+        pull.run()
+        value = pull.record.value
+    print(": ".join(filter(None, (value["outcome"], value["reason"], value["text"]))))
+    if settings.metrics:
+        with suppress(OSError):
+            write_whole(settings.metrics, render_pull_metrics(value))
+    return value["outcome"], value["reason"]

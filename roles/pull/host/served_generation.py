@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 NUMBER = re.compile("generations/([1-9][0-9]{0,8})")
 FILE_BYTES = 8 << 20  # of a file that is read
 SERIOUS = ("critical", "high")
+PROGRAM_S = 600.0  # seconds for a program that answers, such as systemctl or a test of files
+ENDED = 124  # exit status, as that of timeout
+LOADING = "activating"
+ASLEEP = ("inactive", LOADING, "deactivating")  # of an instance on demand: no start, or one under way
 GATE_TRIES, GATE_PAUSE_S = 4, 5.0  # a unit that has just started may not have all of its state
 
 
@@ -53,6 +57,13 @@ class GenerationFolders:
     def is_proven(self, number: int) -> bool:
         """Whether a generation has answered."""
         return os.path.exists(f"{self.folder}/{number}/{PROVEN}")
+
+    def read_proof(self, number: int) -> int:
+        """The time of a generation's last proof in nanoseconds, for comparisons; 0 for none."""
+        try:
+            return os.stat(f"{self.folder}/{number}/{PROVEN}").st_mtime_ns
+        except OSError:
+            return 0
 
     def read_digest(self, number: int) -> str:
         """The digest of a generation as it lies there; empty for a changed one."""
@@ -135,24 +146,35 @@ def describe_missing(payload: PullPayload, declaration: str, settings: PullSetti
 
 
 def describe_unsettled(settings: PullSettings, folder: str) -> str:
-    """Why the box does not serve its current generation as that was activated; empty where it does."""
+    """Why the box does not serve its current generation as that was activated; empty where it does.
+
+    It ends with LOADING where a unit's start is all that is missing.
+    """
     with open(f"{folder}/manifest.json", encoding="utf-8") as file:
         manifest = json.load(file)
     wanted: dict[str, tuple[str, str]] = {}
+    loading = ""
+    on_demand = set[str]()
     for instance in manifest["instances"].values():
         wanted |= {unit: (started, "") for unit, started in instance["units"].items()}
+        on_demand |= set(instance["units"] if instance.get("on_demand") else ())
     for listener in manifest["listeners"]:
         wanted[listener["units"][0]] = (listener["started_from"], "")
     for unit in manifest["gateway"]:
         wanted[unit["unit"]] = (unit["started_from"], unit["configured_from"])
     for unit, (started, configured) in wanted.items():
         state = run_program("systemctl", "show", "--property=ActiveState", "--value", "--", unit)[1].strip()
+        if unit in on_demand and state in ASLEEP:
+            continue
+        if state == LOADING:
+            loading = f"{unit} is {LOADING}"
+            continue
         if state != "active":
             return f"{unit} is {state[:20] or 'not known to systemd'}"
         record = f"{settings.started_from}/{unit}"
         if _read_word(record) != started or (configured and _read_word(f"{record}.configured") != configured):
             return f"{unit} does not run from the current generation"
-    return ""
+    return loading
 
 
 def _read_word(path: str) -> str:
@@ -163,16 +185,25 @@ def _read_word(path: str) -> str:
         return ""
 
 
-def run_program(*words: str) -> tuple[int, str]:
-    """Run a program; returns its exit status and its output."""
-    done = subprocess.run(
-        words,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
-    )
+def run_program(*words: str, limit: float | None = PROGRAM_S) -> tuple[int, str]:
+    """Run a program; returns its exit status and its output.
+
+    Args:
+        words: The program and its arguments.
+        limit: Seconds after which it is ended; None for a job, whose steps have limits of their own.
+    """
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired:
+        return ENDED, f"{words[0]} has not ended within {limit:.0f} s"
     return done.returncode, done.stdout.decode(errors="replace")
 
 
@@ -189,6 +220,7 @@ def run_root_job(settings: PullSettings, unit: str, script: str, argument: str =
         *(f"--property=StandardOutput=append:{log}", f"--property=StandardError=append:{log}"),
         *("--property=PrivateTmp=yes", "--setenv=HOME=/root", "--setenv=LC_ALL=C.UTF-8"),
         *("/bin/sh", f"{folder}/script", *([argument] if argument else [])),
+        limit=None,
     )
     with open(log, encoding="utf-8", errors="replace") as file:
         lines = [line.strip() for line in file.read(1 << 20).splitlines() if line.strip()]
@@ -197,8 +229,14 @@ def run_root_job(settings: PullSettings, unit: str, script: str, argument: str =
 
 def wait_for_job(unit: str) -> None:
     """Wait until a job that an earlier run has begun ends."""
-    while run_program("systemctl", "is-active", "--quiet", f"{unit}.service")[0] == 0:
+    while is_up(f"{unit}.service"):
         time.sleep(1.0)
+
+
+def is_up(unit: str) -> bool:
+    """Whether a unit is neither inactive nor failed: `systemctl is-active` counts no unit that starts or ends."""
+    state = run_program("systemctl", "show", "--property=ActiveState", "--value", "--", unit)[1].strip()
+    return state not in ("inactive", "failed")
 
 
 def list_findings(settings: PullSettings) -> list[list[str]]:

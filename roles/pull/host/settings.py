@@ -19,6 +19,29 @@ MOST_FAILED = 100  # serials of generations that failed, the newest
 RECORD = "state.json"
 
 
+ATTEMPT = frozenset({"serial", "number", "base", "before", "digest", "proof", "record"})
+
+
+def _is_seen(value: Any) -> bool:
+    return len(value) == 3 and [type(one) for one in value] == [int, str, int]
+
+
+FORMS: dict[str, tuple[type, Any]] = {
+    "seen": (list, _is_seen),
+    "failed": (list, lambda value: all(type(one) is int for one in value)),
+    "serial": (int, lambda value: value > 0),
+    "attempt": (dict, lambda value: value.keys() >= ATTEMPT),
+}
+"""Keys of the record that protect the box -> their forms."""
+
+
+class RecordUnreadable(ValueError):
+    """A record that is there: without its serials, older generations would count as new."""
+
+    def __init__(self, path: str, fault: str) -> None:
+        super().__init__(f"{path} is not readable ({fault}): restore it, or remove it to let all serials count as new")
+
+
 class PullSettings:
     """All that a deploy has declared of pulls."""
 
@@ -56,9 +79,11 @@ class PullSettings:
                 for one in value["signers"]
             ),
             frozenset(value["revoked"]),
+            value["inventory"],
         )
-        self.trust = hashlib.sha256(json.dumps([value["signers"], value["revoked"]]).encode()).hexdigest()
-        """Names the trusted keys: with other ones, the serials that the box has seen count from the beginning."""
+        trust = json.dumps([value["inventory"], value["signers"], value["revoked"]])
+        self.trust = hashlib.sha256(trust.encode()).hexdigest()
+        """Names the inventory and the trusted keys: with other ones, serials count from the beginning."""
 
     def read_machine(self) -> str:
         """SHA-256 of the machine id."""
@@ -74,11 +99,16 @@ class PullRecord:
     """The record of pulls: serials, failed generations and the last outcome."""
 
     def __init__(self, settings: PullSettings) -> None:
-        self.path = f"{settings.state}/{RECORD}"
-        self.value: dict[str, Any] = _load_table(self.path)
+        self.path = self.path_of(settings)
+        self.value: dict[str, Any] = _load_record(self.path)
         if self.value.get("trust") != settings.trust:
             # as TUF does after a rotation of keys: a stolen key may have signed serials that no later one reaches
             self.value = {"trust": settings.trust, "attempt": self.value.get("attempt")}
+
+    @staticmethod
+    def path_of(settings: PullSettings) -> str:
+        """The file."""
+        return f"{settings.state}/{RECORD}"
 
     @property
     def serials(self) -> SeenSerials:
@@ -108,13 +138,20 @@ class PullRecord:
         write_whole(self.path, json.dumps(self.value, sort_keys=True) + "\n")
 
 
-def _load_table(path: str) -> dict[str, Any]:
+def _load_record(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
-    except (OSError, ValueError, RecursionError):
+    except FileNotFoundError:
         return {}
-    return found if isinstance(found, dict) else {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecordUnreadable(path, type(error).__name__) from None
+    if not isinstance(found, dict) or not all(
+        found.get(key) is None or (isinstance(found[key], form) and is_right(found[key]))
+        for key, (form, is_right) in FORMS.items()
+    ):
+        raise RecordUnreadable(path, "another form")
+    return found
 
 
 def write_whole(path: str, text: str | bytes, mode: int = 0o644) -> None:
