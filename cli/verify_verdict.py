@@ -44,7 +44,14 @@ class TpmKeyFile(click.Path):
 @click.option(
     "--host-key", "host_keys", multiple=True, metavar="SHA256:...", help="A host key of the boxes; repeatable."
 )
-@click.option("--tpm-key", "tpm_keys", multiple=True, type=TpmKeyFile(), metavar="[BOX=]FILE", help="Key of its TPM, PEM; repeatable.")
+@click.option(
+    "--tpm-key",
+    "tpm_keys",
+    multiple=True,
+    type=TpmKeyFile(),
+    metavar="[BOX=]FILE",
+    help="Key of its TPM, PEM; repeatable.",
+)
 @click.option("--nonce", metavar="HEX", help="The nonce that the newest verdict has to answer.")
 @click.option(
     "--newest", type=WholeNumber(1, 999_999_999), default=1, help="The number that the newest verdict has at least."

@@ -190,9 +190,10 @@ def test_the_verb_verifies_the_quote_of_the_newest_verdict(verdicts: Verdicts, t
     assert (done.exit_code, "quote of a TPM: by SHA256:" in done.output) == (0, True), done.output
     done = CliRunner().invoke(main, [*base, "--tpm-key", str(pem), str(plain)])
     assert (done.exit_code, "refused (missing)" in done.output) == (2, True)
-    assert f"  register 7: {read_registers(quoted(verdicts, tpm))[7]}\n" in CliRunner().invoke(
-        main, [*base, "--tpm-key", str(pem), str(path)]
-    ).output
+    assert (
+        f"  register 7: {read_registers(quoted(verdicts, tpm))[7]}\n"
+        in CliRunner().invoke(main, [*base, "--tpm-key", str(pem), str(path)]).output
+    )
     for status, output in (verdicts.verify(path), (0, CliRunner().invoke(main, [*base, str(path)]).output)):
         assert (status, "quote of a TPM: NOT VERIFIED" in output) == (0, True)
     assert "TPM" not in verdicts.verify(plain)[1]
@@ -228,7 +229,9 @@ def test_changed_registers_of_a_chain_are_named(verdicts: Verdicts, make_tpm: An
         if sequence == 3:
             for register in (4, 7):
                 tpm.run("tpm2_pcrextend", f"{register}:sha256={'b' * 64}")
-        paths.append(verdicts.write(str(sequence), quoted(verdicts, tpm, sequence=sequence, previous=digest(paths[-1]))))
+        paths.append(
+            verdicts.write(str(sequence), quoted(verdicts, tpm, sequence=sequence, previous=digest(paths[-1])))
+        )
     pem = verdicts.folder / "box.pem"
     pem.write_bytes(key_of(quoted(verdicts, tpm)))
     base = ["verify-verdict", "--signers", str(verdicts.folder / "signers"), "--tpm-key", str(pem)]
