@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 MOMENT = 0.0005  # seconds; enough for whatever waits for a host to go on
 PATIENCE = 1.5  # seconds of waiting for a host before the terminal shows what for
 TURN = 0.005  # seconds for which it waits while another host is judged
+PER_HOST = 0.3  # seconds that a busy controller takes for each host, and in which it does not read answers of others
 
 
 ShowReading = Callable[[str], AbstractContextManager[Callable[[int, list[str]], None]]]
@@ -56,7 +57,13 @@ class SurveyedHost:
     """One host: its target state, and its answers; each is found out once, when it is first asked for."""
 
     def __init__(
-        self, target: Any, deep: bool, *, compares_entries: bool = True, show_reading: ShowReading | None = None
+        self,
+        target: Any,
+        deep: bool,
+        *,
+        compares_entries: bool = True,
+        hosts: int = 1,
+        show_reading: ShowReading | None = None,
     ) -> None:
         """Keep what to ask.
 
@@ -64,10 +71,11 @@ class SurveyedHost:
             target: pyinfra's host.
             deep: Whether all bytes are read.
             compares_entries: Whether entries of the host are compared with accepted ones.
+            hosts: The number of hosts that this process surveys.
             show_reading: Shows the bytes that the host reads.
         """
         self.show_reading = show_reading or hide_reading
-        self.target, self.deep, self.compares_entries = target, deep, compares_entries
+        self.target, self.deep, self.compares_entries, self.hosts = target, deep, compares_entries, hosts
         self.why = describe_unreachable_host("")
         self.waits: list[str] = []
         """Sections of its survey that take long."""
@@ -127,7 +135,7 @@ class SurveyedHost:
     def survey(self) -> SurveyAnswers | None:
         """All that it has answered; None where the connection is gone, or root's is not to be had."""
         from checks.survey.answers import SurveyAnswers
-        from checks.survey.collection import take_survey
+        from checks.survey.collection import SURVEY_PATIENCE, take_survey
 
         try:
             with self.show_reading(self.target.name) as report:
@@ -138,6 +146,7 @@ class SurveyedHost:
                     self.resolve_from_probe,
                     deep=self.deep,
                     compares_entries=self.compares_entries,
+                    patience=SURVEY_PATIENCE + PER_HOST * self.hosts,
                     wait=self.note_slow_sections,
                     read=lambda number: report(number, self.waits),
                 )
@@ -195,7 +204,7 @@ class SurveyRun:
             if problem := find_foreign_data(target.data.get("rig")):
                 raise UnknownHost(f"{name}: {problem}")
         self.hosts: Mapping[str, SurveyedHost] = {
-            name: SurveyedHost(target, deep, show_reading=show_reading if deep else None)
+            name: SurveyedHost(target, deep, hosts=len(targets), show_reading=show_reading if deep else None)
             for name, target in targets.items()
         }
         with share_resolutions():

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from checks.verdict_verifier import render_canonical
@@ -86,6 +87,26 @@ def verify_quote(details: Mapping[str, Any], keys: Iterable[bytes]) -> str:
         raise SignatureRefused("changed", "the signature of its quote does not count") from None
     _verify_content(parts["quote"], bytes.fromhex(digest_quoted_details(details)), parts["pcrs"])
     return name
+
+
+def read_registers(details: Mapping[str, Any]) -> tuple[str, ...]:
+    """The values of registers 0 to 7 in a quote that `verify_quote` has verified, in hexadecimal."""
+    values = _decode_parts(details.get("tpm"))["pcrs"].hex()
+    return tuple(values[start : start + 2 * DIGEST] for start in range(0, len(values), 2 * DIGEST))
+
+
+def describe_registers(quoted: Sequence[tuple[int, Mapping[str, Any]]]) -> list[str]:
+    """The registers of the last of these verdicts, and their changes.
+
+    Args:
+        quoted: Number and details of verdicts with verified quotes, in their order.
+    """
+    values = [(number, read_registers(details)) for number, details in quoted]
+    lines = [f"register {register}: {value}" for register, value in enumerate(values[-1][1])]
+    for (number, before), (after, now) in itertools.pairwise(values):
+        if changed := [str(one) for one in range(PCRS) if before[one] != now[one]]:
+            lines.append(f"CHANGED between verdicts {number} and {after}: register {', '.join(changed)}")
+    return lines
 
 
 def _decode_parts(quote: object) -> dict[str, bytes]:

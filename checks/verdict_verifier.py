@@ -55,6 +55,7 @@ class VerifiedVerdict(NamedTuple):
     sha256: str  # of the line of details: a signature can be spelt in several ways
     signer: str
     sequence: int
+    earlier: tuple[Any, ...] = ()  # those before it in its chain, the oldest first
 
 
 def require(condition: object, reason: str, text: str) -> None:
@@ -251,7 +252,7 @@ def verify_files(files: list[Path], options: argparse.Namespace, now: datetime) 
             (head.sequence >= options.newest, "older", f"has number {head.sequence}, not {options.newest}"),
         ):
             require(condition, reason, f"{head.path}: {text}")
-        newest.append(head)
+        newest.append(head._replace(earlier=tuple(chain[:-1])))
     return newest
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from checks.connections import ConnectedHost, connect_inventory, map_hosts
+from cli.instance_access import hold_deploy_lock
 from cli.tables import print_prose
 from rigwright.engines.environment_installer import find_installer
 from rigwright.host.script_output import free_text
@@ -122,7 +123,8 @@ def _read_digest(box: ConnectedHost, tree: str) -> str:
 
 
 def _receive_archive(box: ConnectedHost, tree: str, target: Path) -> None:
-    command = f"tar -C {shlex.quote(box.rig.roots.installation_path(tree))} -czf - bin"
+    # other formats have headers that `repack_tree` refuses
+    command = f"tar --format=ustar -C {shlex.quote(box.rig.roots.installation_path(tree))} -czf - bin"
     allowed = root_shell.TransferAllowance(LIMIT)
     with closing(root_shell.start_command(box.target, command, LIMIT)) as channel, target.open("wb") as file:
         while piece := channel.recv(PIECE):
@@ -133,15 +135,20 @@ def _receive_archive(box: ConnectedHost, tree: str, target: Path) -> None:
 
 
 def _send_tree(box: ConnectedHost, made: Installation, archive: Path, digest: str, two: Sequence[str]) -> str:
-    """Send a tree to a box, which verifies and installs it; the reason if that failed."""
+    """Send a tree to a box, which verifies and installs it under its deploy lock; the reason if that failed."""
     roots = box.rig.roots
     record = {"inputs": made.record, "copied_from": [*two], "tree": digest}
     script = render_receive_script(roots, made.folder, digest, json.dumps(record, indent=2))
     shell = ReconnectingShell(box.target)
     try:
-        shell.run(render_prepare_script(roots, made.folder))
-        shell.append_file(archive, f"{copy_folder(roots, made.folder)}/{ARCHIVE}", lambda there: None)
-        done = root_shell.run_command(box.target, script, limit=LIMIT)
+        with hold_deploy_lock(box, f"rollout: copy of {made.folder}") as lock:
+            shell.run(render_prepare_script(roots, made.folder))
+            shell.append_file(archive, f"{copy_folder(roots, made.folder)}/{ARCHIVE}", lambda there: None)
+            if lock.lost or not lock.channel or lock.channel.closed:
+                return "the deploy lock was lost"
+            done = root_shell.run_command(box.target, script, limit=LIMIT)
+    except click.ClickException as error:
+        return printable(error.message)
     except (HostLost, *root_shell.BROKEN) as error:
         return printable(str(error))
     return free_text(done.complaint or f"status {done.status}") if done.status else ""

@@ -233,17 +233,18 @@ class RolloutRun:
                 continue
             found[name] = box
             self._require_present(name, box)
-        if self.state.builders:
-            self.steps.share_builds([*found], self.state.builders)
         # the boot before the first step of the rollout: later steps see whether the box has rebooted
         first = {name: box for name, box in found.items() if self.state.boxes[name].boot is None}
         records = {
             name: {"before": box.generation, "boot": box.boot, "target": settings.to or box.previous}
             for name, box in first.items()
         }
-        failed |= self._mark_each(
-            {name: {"state": "draining", "is_out": True, "reason": "", **records.get(name, {})} for name in found}
-        )
+        claims = {name: {"state": "draining", "reason": "", **records.get(name, {})} for name in found}
+        if self.state.builders:
+            # copies change boxes: after the marker, and before the boxes leave rotation
+            failed |= self._mark_each(claims)
+            self.steps.share_builds([name for name in found if name not in failed], self.state.builders)
+        failed |= self._mark_each({name: {**claims[name], "is_out": True} for name in claims if name not in failed})
         self.steps.drain([name for name in found if name not in failed])
         groups: dict[tuple[bool | None, str], list[str]] = {}
         for name, box in found.items():

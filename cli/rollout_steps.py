@@ -83,7 +83,8 @@ class BoxSteps:
         """Copy engines from the boxes that have compiled them, to those of these that lack them; others build."""
         from cli.rollout_builds import share_builds
 
-        share_builds(self.inventory, names, builders)
+        if names:
+            share_builds(self.inventory, names, builders)
 
     def drain(self, names: Collection[str]) -> None:
         """Wait for the requests of other boxes' gateways."""

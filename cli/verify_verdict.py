@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
 EXISTING = click.Path(exists=True, dir_okay=False)
 
 
+class TpmKeyFile(click.Path):
+    """A file with the key of a TPM, and the name of its box; empty for the only box of all verdicts."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """BOX and FILE of `BOX=FILE`; `./a=b.pem` is a file."""
+        box, is_named, path = value.partition("=")
+        if not is_named or "/" in box:
+            box, path = "", value
+        return box, super().convert(path, param, ctx)
+
+
 @click.command("verify-verdict")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=EXISTING)
 @click.option("--inventory", type=EXISTING, help="Inventory with the signers and revoked keys.")
@@ -29,7 +44,14 @@ EXISTING = click.Path(exists=True, dir_okay=False)
 @click.option(
     "--host-key", "host_keys", multiple=True, metavar="SHA256:...", help="A host key of the boxes; repeatable."
 )
-@click.option("--tpm-key", "tpm_keys", multiple=True, type=EXISTING, help="A key of the boxes' TPMs, PEM; repeatable.")
+@click.option(
+    "--tpm-key",
+    "tpm_keys",
+    multiple=True,
+    type=TpmKeyFile(),
+    metavar="[BOX=]FILE",
+    help="Key of its TPM, PEM; repeatable.",
+)
 @click.option("--nonce", metavar="HEX", help="The nonce that the newest verdict has to answer.")
 @click.option(
     "--newest", type=WholeNumber(1, 999_999_999), default=1, help="The number that the newest verdict has at least."
@@ -42,7 +64,7 @@ def verify_verdict(
     signers: str | None,
     revoked: str | None,
     host_keys: tuple[str, ...],
-    tpm_keys: tuple[str, ...],
+    tpm_keys: tuple[tuple[str, str], ...],
     nonce: str | None,
     newest: int,
     complete: bool,
@@ -94,20 +116,32 @@ def _join_files(joined: Path, *paths: str | None) -> str:
     return str(joined)
 
 
-def _make_quote_judge(tpm_keys: Sequence[str]) -> Callable[[VerifiedVerdict], str]:
-    """A line about the quote in a verdict; with keys of TPMs, a verdict without a valid quote is refused."""
+def _make_quote_judge(tpm_keys: Sequence[tuple[str, str]]) -> Callable[[VerifiedVerdict], str]:
+    """Lines about the quote in a verdict; with keys of TPMs, a verdict without a valid quote by its box is refused."""
     from checks import verdict_verifier
 
     if not tpm_keys:
         return verdict_verifier.describe_quote
-    keys = [Path(path).read_bytes() for path in tpm_keys]
+    keys = [(box, Path(path).read_bytes()) for box, path in tpm_keys]
+    names = set[str]()
 
     def judge(one: VerifiedVerdict) -> str:
-        from checks.tpm_quote import verify_quote
+        from checks.tpm_quote import describe_registers, verify_quote
 
+        name = one.details["subject"]["name"]
+        names.add(name)
+        if len(names) > 1 and any(not box for box, _ in keys):
+            text = f"{one.path}: there are several boxes: name the box of each key, as in --tpm-key {name}=FILE"
+            raise verdict_verifier.VerdictRefused("other_box", text)
+        known, quoted = [pem for box, pem in keys if box in ("", name)], list[tuple[int, dict[str, Any]]]()
         try:
-            return f"  quote of a TPM: by {verify_quote(one.details, keys)}\n"
+            signer = verify_quote(one.details, known)
         except SignatureRefused as error:
             raise verdict_verifier.VerdictRefused(error.reason, f"{one.path}: {error}") from None
+        for link in (*one.earlier, one):
+            with suppress(SignatureRefused):  # of an earlier mainboard, or before the box had the TPM's programs
+                verify_quote(link.details, known)
+                quoted.append((link.sequence, link.details))
+        return "".join(f"  {line}\n" for line in (f"quote of a TPM: by {signer}", *describe_registers(quoted)))
 
     return judge

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -51,14 +52,16 @@ class DeployLock:
         values = {"locks": LOCKS, "patience": patience, "silence": SILENCE, "removing": self.removing}
         values |= {"marks": self.marks, "mark": DEPLOY_STARTED}
         script = render("deploy_lock/hold.sh.j2", **values)
+        began, limit = time.monotonic(), patience + ANSWER
         try:
-            channel = root_shell.start_command(self.host, script, patience + ANSWER)
+            channel = root_shell.start_command(self.host, script, limit)
             # a host may send a letter at a time
-            with root_shell.close_after(channel, patience + ANSWER):
+            with root_shell.close_after(channel, limit):
                 channel.sendall(f"{self.holder}\n".encode())
-                refused = _read_refusal(channel, str(self.host.data.get("ssh_user") or ""))
+                refused = _read_refusal(channel, str(self.host.data.get("ssh_user") or ""), time.monotonic() + limit)
         except root_shell.BROKEN as error:
-            return f"no deploy lock: {error}"
+            is_late = isinstance(error, TimeoutError) or time.monotonic() - began >= min(limit, root_shell.OPENING)
+            return f"no deploy lock: {f'the host did not answer within {limit} s' if is_late else error}"
         if refused:
             channel.close()
             return refused
@@ -91,16 +94,26 @@ class DeployLock:
             self.lost = "the host released it, as it does when this machine is silent"
 
 
-def _read_refusal(channel: Channel, user: str) -> str:
-    """Why the host gives no deploy lock, or nothing: the first of its lines that tells."""
+def _read_refusal(channel: Channel, user: str, end: float) -> str:
+    """Why the host gives no deploy lock, or nothing: the first of its lines that tells.
+
+    Args:
+        channel: The session, which is closed at its end.
+        user: The login.
+        end: By time.monotonic().
+
+    Raises:
+        TimeoutError: it has told nothing by then.
+    """
     words = []
     for line in islice(root_shell.read_bounded_lines(channel.makefile("rb")), LINES):
         words.append(line.decode(errors="replace"))
         with suppress(ValueError):
             return deploy_lock_state.describe_lock_refusal(words)
-    return describe_denial(
-        channel.makefile_stderr("rb").readline().decode(errors="replace") or "".join(words[-1:]), user
-    )
+    complaint = channel.makefile_stderr("rb").readline().decode(errors="replace")
+    if time.monotonic() >= end:
+        raise TimeoutError
+    return describe_denial(complaint or "".join(words[-1:]), user)
 
 
 def describe_denial(complaint: str, user: str) -> str:

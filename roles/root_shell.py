@@ -15,12 +15,10 @@ from paramiko import Channel, SSHException
 from rigwright.problems import printable
 from roles.login_shell import render_line
 
-# seconds without a byte: hashing all weights takes long, and so does a load on a CPU; forever is too long
-LIMIT = 3600.0
+LIMIT = 3600.0  # seconds without a byte: hashing all weights takes long, and so does a load on a CPU
 # seconds until a host has opened a session and taken its command
 OPENING = 60.0
-# bytes per second that go either way at least, beyond the seconds of a limit: the rate of the last source of a file,
-# too (roles/weights/host/spec.py). One that sends a byte a minute would be waited for without end
+# bytes per second that go either way at least, beyond the seconds of a limit, as in roles/weights/host/spec.py
 LEAST = 1024
 # bytes of an answer: a host that is taken over may send as long as it is read
 MOST = 256 << 20
@@ -191,6 +189,7 @@ def run_command(
     limit: float = LIMIT,
     *,
     whole: float | None = None,
+    begin: float | None = None,
     most: int = MOST,
     rest: Callable[[bytes], str | None] | None = None,
     heard: Callable[[bytes], None] | None = None,
@@ -203,10 +202,10 @@ def run_command(
         stdin: Its input.
         limit: As in `start_command`; without `whole`, all of it may take so long, and a second more per LEAST bytes.
         whole: Seconds for all of it, however much comes.
+        begin: Seconds until the line of `rest`.
         most: Bytes of its output.
         rest: Its further input, by a line of its output, the first of which this is not None: others are left out. It
-            has no more of a line than `most`, and none where the command ends before. Errors of this are raised
-            here.
+            has at most `most` of a line, and none where the command ends before. Its errors are raised here.
         heard: Gets each line that it prints after that, as soon as it is whole.
 
     Raises:
@@ -214,7 +213,7 @@ def run_command(
         HostTooSlow: it does not come to an end in that time.
         ConnectionGone: there is no connection, or none any more, or it is silent.
     """
-    allowed = TransferAllowance(limit, whole)
+    allowed = TransferAllowance(limit, begin or whole)
     with closing(start_command(target, command, limit)) as channel:
         complaint: list[bytes] = []
         # Both streams share a channel's room: one would stop where the other is full. By the module's name: gevent puts
@@ -236,6 +235,7 @@ def run_command(
             if not ended_line:
                 break
             last, out = rest(bytes(begun)), after
+        allowed.whole = whole
         try:
             if rest:
                 send_stdin(channel, (last or "").encode(), allowed)

@@ -30,6 +30,9 @@ from rigwright.operate import instance_health
 from rigwright.plan.plan_inputs import TargetState
 from roles import root_shell
 
+SURVEY_PATIENCE = 60.0
+"""Seconds in which a host runs its probe, and in which it prints a line while its sections are under way."""
+
 
 def take_survey(
     target: Any,
@@ -39,6 +42,7 @@ def take_survey(
     *,
     deep: bool = False,
     compares_entries: bool = True,
+    patience: float = SURVEY_PATIENCE,
     wait: Callable[[list[str]], None] = lambda sections: None,
     read: Callable[[int], None] = lambda number: None,
 ) -> SurveyAnswers:
@@ -51,6 +55,7 @@ def take_survey(
         desired: The target state of the rig there, by that output; its errors are raised here.
         deep: Whether all bytes are to be read.
         compares_entries: Whether entries of the host are compared with accepted ones.
+        patience: Seconds until its probe has ended, and between two lines after that.
         wait: Gets the names of sections that have not answered after a second, and again as they become fewer.
         read: Gets the bytes that sections have read, once a second after the first.
 
@@ -82,7 +87,8 @@ def take_survey(
         elif (number := parse_read_line(line)) is not None:
             read(number)
 
-    limits = {"limit": 2 * limit, "whole": 3 * limit}
+    # sections begin at once, and the program prints a line each second until the last of them has ended
+    limits = {"limit": patience, "begin": patience, "whole": 2 * patience + limit}
     answer = root_shell.run_command(target, COMMAND, begin, **limits, most=MOST, rest=rest, heard=hear)
     if answer.status == BLANK_HOST:
         return SurveyAnswers({HEALTH.name: {"told": asdict(instance_health.BLANK_HOST_FACTS)}}, NO_PYTHON)

@@ -6,17 +6,18 @@ files; the copy on this machine and the one on the receiving box must have it, t
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import re
 import tarfile
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, cast
 
 from rigwright.host import script_output
-from rigwright.model.installation import FILES, MARKER
+from rigwright.model.installation import FILES, MARKER, record_path
 from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.rollout.batch_plan import RolloutBox
@@ -141,6 +142,7 @@ def render_receive_script(roots: Roots, tree: str, digest: str, record: str) -> 
         ledger=roots.ledger,
         work=copy_folder(roots, tree),
         target=roots.installation_path(tree),
+        known=record_path(roots, roots.installation_path(tree)),
         unit=f"rw-job-{tree}",
         digest=digest,
         record=record,
@@ -154,17 +156,41 @@ def copy_folder(roots: Roots, tree: str) -> str:
     return f"{roots.builds}/{tree}.copy"
 
 
-class _HashedFile:
-    """A file whose content is hashed while it is read."""
+class _ArchivedFile:
+    """The content of a file in an archive, hashed while it is read."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file, self.sum = file, hashlib.sha256()
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self.file, self.left, self.sum = file, size, hashlib.sha256()
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int) -> bytes:
         """The next bytes."""
-        content = self.file.read(size)
+        content = self.file.read(min(size, self.left))
+        if self.left and not content:
+            raise EOFError("it is truncated")
+        self.left -= len(content)
         self.sum.update(content)
         return content
+
+
+def _read_headers(file: IO[bytes]) -> Iterator[tarfile.TarInfo]:
+    """The headers of an archive of files, folders and links, each of one block; the content is for others to read.
+
+    The headers that give longer names, sizes or keys to others are refused: tarfile reads them whole, and by recursion.
+
+    Raises:
+        ValueError: it has other headers.
+        EOFError: it is truncated.
+    """
+    while any(block := file.read(tarfile.BLOCKSIZE)):
+        found = tarfile.TarInfo.frombuf(block, "ascii", "strict")
+        if found.type not in (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE):
+            raise ValueError("it has something other than files, folders, and links to names beside them")
+        if found.size < 0 or (found.size and not found.isreg()):
+            raise ValueError("it has a size that no engine has")
+        yield found
+        file.read(-found.size % tarfile.BLOCKSIZE)
+    if len(block) < tarfile.BLOCKSIZE:
+        raise EOFError("it is truncated")
 
 
 def repack_tree(source: Path, target: Path) -> str:
@@ -178,8 +204,8 @@ def repack_tree(source: Path, target: Path) -> str:
     sums: list[str] = []
     total = 0
     try:
-        with tarfile.open(str(source), "r|gz") as read, tarfile.open(str(target), "w:gz", compresslevel=1) as written:
-            for one in read:
+        with gzip.open(source) as read, tarfile.open(str(target), "w:gz", compresslevel=1) as written:
+            for one in _read_headers(cast("IO[bytes]", read)):
                 total += one.size
                 if one.name in listed or not _PATH.fullmatch(one.name):
                     raise ValueError("it has a name that no engine has, or one twice")
@@ -188,17 +214,17 @@ def repack_tree(source: Path, target: Path) -> str:
                 made = tarfile.TarInfo(one.name)
                 if one.isreg():
                     made.size, made.mode = one.size, 0o755 if one.mode & 0o111 else 0o644
-                    content = _HashedFile(cast("IO[bytes]", read.extractfile(one)))
+                    content = _ArchivedFile(cast("IO[bytes]", read), one.size)
                     written.addfile(made, cast("IO[bytes]", content))
                     sums.append(f"{content.sum.hexdigest()}  {one.name}\n")
                     listed[one.name] = f"f {made.mode:o} {one.name} \n"
-                elif one.isdir() or (one.issym() and _NAME.fullmatch(one.linkname)):
+                elif one.isdir() or _NAME.fullmatch(one.linkname):
                     made.type, made.mode = (tarfile.DIRTYPE, 0o755) if one.isdir() else (tarfile.SYMTYPE, 0o777)
                     made.linkname = "" if one.isdir() else one.linkname
                     written.addfile(made)
                     listed[one.name] = f"{'d' if one.isdir() else 'l'} {made.mode:o} {one.name} {made.linkname}\n"
                 else:
-                    raise ValueError("it has something other than files, folders, and links to names beside them")
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+                    raise ValueError("it has a link to something other than a name beside it")
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeError) as error:
         raise ValueError(f"its archive cannot be read: {error}") from None
     return hashlib.sha256("".join([*sorted(listed.values()), *sorted(sums)]).encode()).hexdigest()

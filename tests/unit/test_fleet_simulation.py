@@ -1,7 +1,10 @@
 """The simulation of many hosts, and the controller's answers about those with a fault."""
 
 import socket
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -10,7 +13,10 @@ from benchmarks.fleet_connections import FleetReport, FleetRow, run_once, simula
 from benchmarks.ssh_simulation import FAULTS
 from checks import connections
 from checks.connections import ConnectedHost, map_inventory
-from roles import root_shell
+from checks.survey.collection import take_survey
+from roles import deploy_lock, root_shell
+from roles.deploy_lock import DeployLock
+from tests.unit.samples import sample_rig
 
 
 @pytest.mark.all_only
@@ -58,3 +64,31 @@ def test_a_host_that_hangs_sends_slowly_or_refuses_delays_no_look_at_others(
     assert {*gone} == {"n0001", "n0005"}
     assert {*events[:2]} == {"n0003", "n0004"}
     assert events[-1] == "all connected"
+
+
+@pytest.fixture
+def silent_hosts(tmp_path: Path) -> Iterator[str]:
+    """The inventory of a host that hangs in its command, and of one that sends a byte a second."""
+    write_fleet(tmp_path, 2, 0)
+    (tmp_path / "faults").write_text("hang-command\nslow")
+    with simulate(tmp_path) as (ports, _):
+        yield str(write_inventory(tmp_path, ports))
+
+
+def test_a_survey_ends_with_a_host_whose_probe_does_not(silent_hosts: str) -> None:
+    def look(box: ConnectedHost) -> tuple[str, bool]:
+        began = time.monotonic()
+        with pytest.raises(root_shell.ConnectionGone) as raised:
+            take_survey(box.target, sample_rig(), "", Mock(), patience=2.0)
+        return type(raised.value).__name__, time.monotonic() - began < 10
+
+    found, _ = map_inventory(silent_hosts, None, look)
+    assert [one for _, one in found] == [("ConnectionGone", True), ("HostTooSlow", True)]
+
+
+def test_a_host_without_an_answer_is_not_refused_for_its_login(
+    silent_hosts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deploy_lock, "ANSWER", 2)
+    found, _ = map_inventory(silent_hosts, None, lambda box: DeployLock(box.target, "deploy").acquire(0))
+    assert {one for _, one in found} == {"no deploy lock: the host did not answer within 2 s"}

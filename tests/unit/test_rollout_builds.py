@@ -1,14 +1,15 @@
 """Compiled engines that boxes copy: the builders, their agreement, and archives that a hostile box sends."""
 
+import gzip
 import io
 import json
 import os
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from unittest.mock import Mock
@@ -17,7 +18,9 @@ import pytest
 
 from checks.connections import ConnectedHost
 from cli import rollout_builds
+from cli.exit_codes import InvalidRequest
 from cli.rollout_builds import share_builds, without_copies
+from rigwright.model.installation import record_path
 from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.rollout.batch_plan import BatchLimits, RolloutBox, plan_batches
@@ -27,8 +30,10 @@ from rigwright.rollout.shared_build import (
     choose_builders,
     list_receivers,
     place_builders_first,
+    render_receive_script,
     repack_tree,
 )
+from roles.deploy_lock import DeployLock
 from roles.operations import reconnecting_shell
 from tests.unit.samples import changed_rig, sample_rig
 from tests.unit.ssh_host import ShellHost
@@ -181,6 +186,58 @@ def test_an_archive_with_anything_else_is_refused(tmp_path: Path, members: list[
         repack_tree(tmp_path / "sent", tmp_path / "own")
 
 
+HEADERS = {
+    "pax": b"x",
+    "pax for all": b"g",
+    "long name": b"L",
+    "long link": b"K",
+    "sparse": b"S",
+    "volume": b"V",
+    "contiguous": b"7",
+}
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_headers_that_change_others_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    # 400 kB of an archive are 400 MiB of a header, and 3000 of them a recursion
+    header = hostile("bin/x", type=HEADERS[kind], size=1024).tobuf(tarfile.USTAR_FORMAT) + bytes(1024)
+    large = hostile("bin/x", type=HEADERS[kind], size=400 << 20).tobuf(tarfile.USTAR_FORMAT)
+    for content in (header * 3000, large + bytes(1 << 20)):
+        (tmp_path / "sent").write_bytes(gzip.compress(content))
+        sizes = watch_reads(monkeypatch)
+        with pytest.raises(ValueError, match="it has something other than files"):
+            repack_tree(tmp_path / "sent", tmp_path / "own")
+        assert sizes == [512]
+
+
+def watch_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes that are read of archives from now on."""
+    sizes, read = list[int](), gzip.GzipFile.read
+
+    def count(file: gzip.GzipFile, size: int | None = -1) -> bytes:
+        sizes.append(size or 0)
+        return read(file, size)
+
+    monkeypatch.setattr(gzip.GzipFile, "read", count)
+    return sizes
+
+
+@pytest.mark.parametrize("size", [-512, 1 << 62])
+def test_a_file_has_a_possible_size(tmp_path: Path, size: int) -> None:
+    (tmp_path / "sent").write_bytes(gzip.compress(hostile("bin/x", size=size).tobuf(tarfile.GNU_FORMAT) + bytes(2048)))
+    with pytest.raises(ValueError, match=r"size that no engine has|larger than any engine"):
+        repack_tree(tmp_path / "sent", tmp_path / "own")
+
+
+def test_a_folder_has_no_content(tmp_path: Path) -> None:
+    header = hostile("bin/x", type=tarfile.DIRTYPE, size=512).tobuf(tarfile.USTAR_FORMAT)
+    (tmp_path / "sent").write_bytes(gzip.compress(header + bytes(2048)))
+    with pytest.raises(ValueError, match="size that no engine has"):
+        repack_tree(tmp_path / "sent", tmp_path / "own")
+
+
 def replace_size(one: tarfile.TarInfo) -> tarfile.TarInfo:
     one.size = 0
     return one
@@ -215,10 +272,30 @@ class SharingFleet:
 
     folder: Path
     boxes: dict[str, ConnectedHost]
+    holder: str = ""
+    """The holder of each deploy lock."""
+    is_cut: bool = False
+    """Whether each connection breaks while a tree is sent."""
+    locked: list[str] = field(default_factory=list)
+    """The boxes whose deploy lock this process holds."""
 
     def tree(self, name: str) -> Path:
         """The engine of a box."""
         return Path(self.boxes[name].rig.roots.installation_path(TREE))
+
+    @contextmanager
+    def hold_deploy_lock(self, box: ConnectedHost, doing: str) -> Iterator[DeployLock]:
+        """A stand-in for cli.instance_access.hold_deploy_lock: the lock of a host is in the folder /run of root."""
+        if self.holder:
+            raise InvalidRequest(f"{box.name}: refused: {self.holder}")
+        assert doing == f"rollout: copy of {TREE}"
+        self.locked.append(box.name)
+        lock = DeployLock(box.target, doing)
+        lock.channel = Mock(closed=self.is_cut)
+        try:
+            yield lock
+        finally:
+            self.locked.remove(box.name)
 
     def connect(self, inventory: str, limit: str) -> tuple[list[ConnectedHost], dict[str, str]]:
         """As checks.connections.connect_inventory does."""
@@ -237,6 +314,7 @@ def sharing(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shar
             shutil.copytree(tree, rig.roots.installation_path(TREE), symlinks=True)
     fleet = SharingFleet(tmp_path, boxes)
     monkeypatch.setattr(rollout_builds, "connect_inventory", fleet.connect)
+    monkeypatch.setattr(rollout_builds, "hold_deploy_lock", fleet.hold_deploy_lock)
     monkeypatch.setattr(reconnecting_shell, "find_deploy_lock", lambda _: None)
     made = Mock(folder=TREE, record={"engine": "llama.cpp", "digest": "0123456789ab"})
     monkeypatch.setattr(rollout_builds, "_find_lacking", lambda box: {TREE: made} if box.name == "three" else {})
@@ -309,3 +387,80 @@ def fetch_another_tree(inventory: str, tree: str, two: Sequence[str], folder: Pa
     (folder / "tree/bin").mkdir(parents=True)
     pack(folder / "tree", folder / "tree.tar.gz")
     return A
+
+
+def test_a_box_with_another_run_copies_nothing(sharing: SharingFleet, capsys: pytest.CaptureFixture[str]) -> None:
+    sharing.holder = "another process holds the deploy lock"
+    share_builds("fleet.py", ["three"], {TREE: ("one", "two")})
+    assert f"three: no copy of {TREE}: three: refused: {sharing.holder}" in " ".join(capsys.readouterr().out.split())
+    assert not (sharing.folder / "three").exists()
+
+
+@as_root
+def test_a_box_installs_a_copy_under_its_deploy_lock_alone(
+    sharing: SharingFleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, render = list[list[str]](), rollout_builds.render_prepare_script
+
+    def watch(roots: Roots, tree: str) -> str:
+        locked.append([*sharing.locked])
+        return render(roots, tree)
+
+    monkeypatch.setattr(rollout_builds, "render_prepare_script", watch)
+    sharing.is_cut = True
+    share_builds("fleet.py", ["three"], {TREE: ("one", "two")})
+    assert f"three: no copy of {TREE}: the deploy lock was lost" in " ".join(capsys.readouterr().out.split())
+    assert (locked, sharing.tree("three").exists()) == ([["three"]], False)
+
+
+@as_root
+@pytest.mark.parametrize("begun", ["active", "activating", "installed"])
+def test_a_build_that_begins_while_a_copy_is_verified_is_kept(
+    sharing: SharingFleet, tree: Path, tmp_path: Path, begun: str
+) -> None:
+    roots = sharing.boxes["three"].rig.roots
+    target, record = sharing.tree("three"), Path(record_path(roots, roots.installation_path(TREE)))
+    record.parent.mkdir(parents=True)
+    record.write_text("")
+    # the build begins after the first look, and leaves its tree
+    (tmp_path / "programs").mkdir()
+    program = tmp_path / "programs/tar"
+    marker = "build.json" if begun == "installed" else "begun"
+    begin = f"mkdir -p {target} && echo own > {target}/{marker} && echo {begun} > {tmp_path}/state\n"
+    program.write_text(f'#!/bin/sh\n{begin}exec {shutil.which("tar")} "$@"\n')
+    unit = tmp_path / "programs/systemctl"
+    unit.write_text(f"#!/bin/sh\ncat {tmp_path}/state 2>/dev/null || echo inactive\n")
+    for one in (program, unit):
+        one.chmod(0o755)
+    work = Path(roots.builds) / f"{TREE}.copy"
+    work.mkdir(parents=True)
+    pack(tree, work / "tree.tar.gz")
+    script = render_receive_script(roots, TREE, digest_on_host(tree), "{}")
+    path = f"{tmp_path}/programs:{os.environ['PATH']}"
+    done = subprocess.run(["sh", "-c", script], env={"PATH": path}, capture_output=True, text=True, check=False)
+    assert done.returncode == (0 if begun == "installed" else 1), done.stderr
+    assert (target / marker).read_text() == "own\n"
+    assert (begun == "installed") or "its own build has begun" in done.stderr
+    assert record.exists()
+
+
+@as_root
+def test_a_copy_replaces_the_record_of_an_earlier_tree(sharing: SharingFleet) -> None:
+    roots = sharing.boxes["three"].rig.roots
+    record = Path(record_path(roots, roots.installation_path(TREE)))
+    record.parent.mkdir(parents=True)
+    record.write_text("")
+    share_builds("fleet.py", ["three"], {TREE: ("one", "two")})
+    assert (sharing.tree("three").exists(), record.exists()) == (True, False)
+
+
+@as_root
+def test_a_box_sends_paths_that_need_no_further_header(
+    sharing: SharingFleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        kernels = sharing.tree(name) / "bin" / ("k" * 60)
+        kernels.mkdir(mode=0o755)
+        (kernels / ("k" * 60)).touch(0o644)
+    share_builds("fleet.py", ["three"], {TREE: ("one", "two")})
+    assert f"three: copied {TREE} of one" in " ".join(capsys.readouterr().out.split())

@@ -482,15 +482,29 @@ def test_a_killed_rollout_reboots_no_box_again_that_the_inventory_allows_reboots
     assert kill_at > 30
 
 
-def test_boxes_copy_builds_before_they_leave_rotation(path: Path, fleet: StandInFleet) -> None:
+def test_boxes_copy_builds_after_their_marker_and_before_they_leave_rotation(path: Path, fleet: StandInFleet) -> None:
     state = make_state(*BATCHES, share_builds=True).model_copy(update={"builders": {"llama.cpp-1-abc": ("one", "two")}})
     real = fleet.share_builds
 
     def share(names: Collection[str], builders: Mapping[str, Sequence[str]]) -> None:
         assert builders == {"llama.cpp-1-abc": ("one", "two")}
-        assert not any(name in fleet.markers and fleet.markers[name].record.is_out for name in names)
+        records = [fleet.markers[name].record for name in names]
+        assert [(record.state, record.is_out) for record in records] == [("draining", False)] * len(names)
         real(names, builders)
 
     fleet.share_builds = share  # type: ignore[method-assign]
     assert run_rollout(path, fleet, state)[0] == "finished"
     assert fleet.shared == [*BATCHES]
+
+
+def test_a_box_whose_marker_cannot_be_written_copies_no_build(path: Path, fleet: StandInFleet) -> None:
+    state = make_state(*BATCHES, share_builds=True).model_copy(update={"builders": {"llama.cpp-1-abc": ("one", "two")}})
+    mark = fleet.mark
+
+    def lose_answer(markers: Mapping[str, tuple[BoxMarker, str]]) -> Mapping[str, str | BoxUnreachable | None]:
+        fleet.unreachable |= {"two"} & {*markers}
+        return mark(markers)
+
+    fleet.mark = lose_answer  # type: ignore[method-assign]
+    run_rollout(path, fleet, state)
+    assert fleet.shared == [("one",), ("three",)]

@@ -16,6 +16,7 @@ from checks.tpm_quote import (
     digest_quoted_details,
     load_tpm_key,
     parse_quote,
+    read_registers,
     render_quote_script,
     verify_quote,
 )
@@ -23,7 +24,7 @@ from cli import main
 from lab import machine_requirements
 from rigwright.signing.refusals import SignatureRefused
 from tests.unit.gateway_router import wait_until
-from tests.unit.test_signed_verdict import NONCE, Verdicts, keys, verdicts  # noqa: F401 (fixtures)
+from tests.unit.test_signed_verdict import NONCE, Verdicts, digest, keys, verdicts  # noqa: F401 (fixtures)
 
 # ruff: noqa: F811 (fixtures of another file)
 
@@ -189,6 +190,53 @@ def test_the_verb_verifies_the_quote_of_the_newest_verdict(verdicts: Verdicts, t
     assert (done.exit_code, "quote of a TPM: by SHA256:" in done.output) == (0, True), done.output
     done = CliRunner().invoke(main, [*base, "--tpm-key", str(pem), str(plain)])
     assert (done.exit_code, "refused (missing)" in done.output) == (2, True)
+    assert (
+        f"  register 7: {read_registers(quoted(verdicts, tpm))[7]}\n"
+        in CliRunner().invoke(main, [*base, "--tpm-key", str(pem), str(path)]).output
+    )
     for status, output in (verdicts.verify(path), (0, CliRunner().invoke(main, [*base, str(path)]).output)):
         assert (status, "quote of a TPM: NOT VERIFIED" in output) == (0, True)
     assert "TPM" not in verdicts.verify(plain)[1]
+
+
+def test_the_key_of_a_tpm_counts_for_its_box_alone(verdicts: Verdicts, tpm: SoftwareTpm, make_tpm: Any) -> None:
+    other = make_tpm()
+    pems = {"box1": verdicts.folder / "one.pem", "box2": verdicts.folder / "two.pem"}
+    for name, one in zip(pems, (tpm, other), strict=True):
+        pems[name].write_bytes(key_of(quoted(verdicts, one)))
+    # box2 lets box1's TPM quote its verdict
+    first = verdicts.write("1", quoted(verdicts, tpm))
+    lent = verdicts.write("2", quoted(verdicts, tpm, subject__name="box2"))
+    right = verdicts.write("3", quoted(verdicts, other, subject__name="box2"))
+    assert verdicts.details()["subject"]["name"] == "box1"
+    base = ["verify-verdict", "--signers", str(verdicts.folder / "signers")]
+    plain = [word for pem in pems.values() for word in ("--tpm-key", str(pem))]
+    named = [word for name, pem in pems.items() for word in ("--tpm-key", f"{name}={pem}")]
+    done = CliRunner().invoke(main, [*base, *plain, str(first), str(lent)])
+    assert (done.exit_code, "name the box of each key" in done.output) == (2, True), done.output
+    done = CliRunner().invoke(main, [*base, *named, str(first), str(lent)])
+    assert (done.exit_code, "refused (unknown_signer)" in done.output) == (2, True), done.output
+    done = CliRunner().invoke(main, [*base, *named, str(first), str(right)])
+    assert (done.exit_code, done.output.count("quote of a TPM: by SHA256:")) == (0, 2), done.output
+    done = CliRunner().invoke(main, [*base, "--tpm-key", f"box1={pems['box1']}.none", str(first)])
+    assert (done.exit_code, "does not exist" in done.output) == (2, True), done.output
+
+
+def test_changed_registers_of_a_chain_are_named(verdicts: Verdicts, make_tpm: Any) -> None:
+    tpm = make_tpm()
+    paths = [verdicts.write("1", quoted(verdicts, tpm))]
+    for sequence in (2, 3, 4):
+        if sequence == 3:
+            for register in (4, 7):
+                tpm.run("tpm2_pcrextend", f"{register}:sha256={'b' * 64}")
+        paths.append(
+            verdicts.write(str(sequence), quoted(verdicts, tpm, sequence=sequence, previous=digest(paths[-1])))
+        )
+    pem = verdicts.folder / "box.pem"
+    pem.write_bytes(key_of(quoted(verdicts, tpm)))
+    base = ["verify-verdict", "--signers", str(verdicts.folder / "signers"), "--tpm-key", str(pem)]
+    done = CliRunner().invoke(main, [*base, *map(str, paths)])
+    assert done.exit_code == 0, done.output
+    assert [line for line in done.output.splitlines() if "CHANGED" in line] == [
+        "  CHANGED between verdicts 2 and 3: register 4, 7"
+    ]
