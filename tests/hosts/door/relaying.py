@@ -1,11 +1,13 @@
 """Answers of an instance to streams that have waited for it: passed on piece by piece, or told as an error."""
 
+import asyncio
 import json
 
 from door.answering import ASKED, SLOW, idle
+from door.clients import Stream, posting
 from door.counting import _has
-from door.waking import KEY, asleep, stream_error, woken_stream
-from door.world import World
+from door.waking import ID, KEY, asleep, fall_asleep, stream_error, _wake_up, woken_stream
+from door.world import World, until
 
 CHUNKED = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 BROKEN_ENGINES = {
@@ -88,3 +90,73 @@ async def a_large_body_is_passed_on_to_the_byte(world: World) -> None:
         await stream.end()
     assert stream.is_complete
     assert json.loads(world.reached_bodies()[-1]) == asked
+
+
+@asleep
+async def an_answer_that_breaks_off_counts_as_it_does_the_ordinary_way(world: World) -> None:
+    port, counted = world.port + 1, 0
+
+    async def has_one_more() -> None:
+        nonlocal counted
+        counted += 1
+        await _has(world, f"alice tiny {counted} 0 0 0 {counted}")
+
+    broken = ASKED | {"stand_in": {"raw": CUT_OFF["a length"]}}
+    world.unlink("two")
+    async with Stream(port, broken, KEY) as stream:
+        await stream.end()
+    await has_one_more()
+    async with woken_stream(world, broken, KEY, port=port) as stream:
+        await stream.end()
+    await has_one_more()
+    for way in ("cut/one", f"gone/{ID}"):
+        async with woken_stream(world, SLOW, KEY, port=port) as stream:
+            await stream.until(b'"one 2 ')
+            await world.admin(f"POST /{way}")
+            await stream.end()
+        await world.admin("POST /stay/one")
+        await world.admin(f"POST /back/{ID}")
+        await has_one_more()
+    # a client that goes before the instance has answered has computed nothing
+    async with woken_stream(world, ASKED | {"stand_in": {"waits": 60}}, KEY, port=port):
+        await until(lambda: world.engines["one"].open)
+    await idle(world)
+    async with woken_stream(world, SLOW, KEY, port=port) as stream:
+        await stream.until(b'"one 2 ')
+    await has_one_more()
+
+
+TRICKLED = {"a head": "HTTP/1.1 200 OK\r\nX: ", "a size": CHUNKED, "a later size": CHUNKED + "a\r\ndata: {}\n\n\r\n"}
+
+
+@asleep
+async def an_instance_that_trickles_escapes_neither_revocation_nor_the_end_of_a_drain(world: World) -> None:
+    for what, raw in TRICKLED.items():
+        how = {"raw": raw, "trickles": "0" * 200}
+        for way, told in ((f"gone/{ID}", b"invalid_api_key"), ("cut/one", b"instance")):
+            async with woken_stream(world, ASKED | {"stand_in": how}, KEY, port=world.port + 1) as stream:
+                await until(lambda: world.engines["one"].sent)
+                world.engines["one"].sent = 0
+                await world.admin(f"POST /{way}")
+                await asyncio.wait_for(stream.end(), 4)
+                assert told in stream.came, (what, stream.came)
+                # one that has begun has no end
+                assert what != "a later size" or not stream.is_complete
+            await world.admin("POST /stay/one")
+            await world.admin(f"POST /back/{ID}")
+            await idle(world)
+
+
+@asleep
+async def a_stream_by_an_older_http_waits_and_goes_the_ordinary_way(world: World) -> None:
+    # nginx sends nothing of an answer of Lua's by HTTP/1.0 before its end
+    fall_asleep(world)
+    text = posting(json.dumps(ASKED).encode()).replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\n", 1)
+    asking = asyncio.create_task(world.ask(text))
+    await world.residency.wait_for(1)
+    await _wake_up(world)
+    status, _, body = await asking
+    assert (status, body.count(b'"content"'), body.endswith(b"data: [DONE]\n\n")) == (200, 4, True), body
+    fall_asleep(world)
+    assert (await world.ask(text))[0] == 503
+    assert (await world.line())["wake"] == "timeout"
