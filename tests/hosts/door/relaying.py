@@ -6,7 +6,7 @@ import json
 from door.answering import ASKED, SLOW, idle
 from door.clients import Stream, posting
 from door.counting import _has
-from door.waking import ID, KEY, asleep, fall_asleep, stream_error, _wake_up, woken_stream
+from door.waking import ID, KEY, _wake_up, asleep, fall_asleep, stream_error, woken_stream
 from door.world import World, until
 
 CHUNKED = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
