@@ -68,7 +68,6 @@ class Engine:
                 await asyncio.sleep(0.3)
                 writer.write(one.encode())
                 await writer.drain()
-                self.sent += 1
             return
         gone = asyncio.ensure_future(reader.read(1))
         gone.add_done_callback(lambda done: done.cancelled() or done.exception())

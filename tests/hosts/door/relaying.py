@@ -6,8 +6,8 @@ import json
 from door.answering import ASKED, SLOW, idle
 from door.clients import Stream, posting
 from door.counting import _has
-from door.waking import ID, KEY, _wake_up, asleep, fall_asleep, stream_error, woken_stream
-from door.world import World, until
+from door.waking import ID, KEY, WAITING, _wake_up, asleep, fall_asleep, stream_error, stream_events, woken_stream
+from door.world import World, until, with_model_settings
 
 CHUNKED = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 BROKEN_ENGINES = {
@@ -133,10 +133,11 @@ TRICKLED = {"a head": "HTTP/1.1 200 OK\r\nX: ", "a size": CHUNKED, "a later size
 async def an_instance_that_trickles_escapes_neither_revocation_nor_the_end_of_a_drain(world: World) -> None:
     for what, raw in TRICKLED.items():
         how = {"raw": raw, "trickles": "0" * 200}
-        for way, told in ((f"gone/{ID}", b"invalid_api_key"), ("cut/one", b"instance")):
+        for way, told in ((f"gone/{ID}", b"invalid_api_key"), ("cut/one", b"server_error")):
             async with woken_stream(world, ASKED | {"stand_in": how}, KEY, port=world.port + 1) as stream:
-                await until(lambda: world.engines["one"].sent)
-                world.engines["one"].sent = 0
+                await until(lambda: world.engines["one"].open)
+                if what == "a later size":
+                    await stream.until(b"data: {}\n\n")
                 await world.admin(f"POST /{way}")
                 await asyncio.wait_for(stream.end(), 4)
                 assert told in stream.came, (what, stream.came)
@@ -144,6 +145,7 @@ async def an_instance_that_trickles_escapes_neither_revocation_nor_the_end_of_a_
                 assert what != "a later size" or not stream.is_complete
             await world.admin("POST /stay/one")
             await world.admin(f"POST /back/{ID}")
+            await until(lambda: not world.engines["one"].open)
             await idle(world)
 
 
@@ -160,3 +162,21 @@ async def a_stream_by_an_older_http_waits_and_goes_the_ordinary_way(world: World
     fall_asleep(world)
     assert (await world.ask(text))[0] == 503
     assert (await world.line())["wake"] == "timeout"
+
+
+@with_model_settings(on_demand=["one"], paths=["responses"])
+async def a_stream_of_responses_fails_with_the_error_event_of_that_api(world: World) -> None:
+    fall_asleep(world)
+    async with Stream(world.port, ASKED, path="/v1/responses") as stream:
+        await stream.until(WAITING)
+        await world.residency.settle("refused failed 30 it ended: /run\n")
+        await stream.end()
+    (event,) = stream_events(stream)
+    kind, _, text = event.partition(b"\ndata: ")
+    flat = {"message": "it ended: /run", "code": "model_asleep", "param": None}
+    nested = {"error": flat | {"type": "server_error"}}
+    assert (kind.strip(), json.loads(text)) == (
+        b"event: error",
+        flat | nested | {"type": "error", "sequence_number": 0},
+    )
+    assert stream.is_complete
