@@ -6,6 +6,7 @@ import json
 from door.answering import ASKED, SLOW, idle
 from door.clients import Stream, posting
 from door.counting import _has
+from door.residency import WaitingRequest
 from door.waking import ID, KEY, WAITING, _wake_up, asleep, fall_asleep, stream_error, stream_events, woken_stream
 from door.world import World, until, with_model_settings
 
@@ -126,6 +127,12 @@ async def an_answer_that_breaks_off_counts_as_it_does_the_ordinary_way(world: Wo
     await has_one_more()
 
 
+async def _trickle(one: WaitingRequest) -> None:
+    while True:
+        await one.send("w")
+        await asyncio.sleep(0.3)
+
+
 TRICKLED = {"a head": "HTTP/1.1 200 OK\r\nX: ", "a size": CHUNKED, "a later size": CHUNKED + "a\r\ndata: {}\n\n\r\n"}
 
 
@@ -147,6 +154,16 @@ async def an_instance_that_trickles_escapes_neither_revocation_nor_the_end_of_a_
             await world.admin(f"POST /back/{ID}")
             await until(lambda: not world.engines["one"].open)
             await idle(world)
+    # so does the service that loads models
+    fall_asleep(world)
+    async with Stream(world.port + 1, ASKED, KEY) as stream:
+        await stream.until(WAITING)
+        (one,) = world.residency.waiting
+        trickling = asyncio.create_task(_trickle(one))
+        await world.admin(f"POST /gone/{ID}")
+        await asyncio.wait_for(stream.end(), 4)
+        assert b"invalid_api_key" in stream.came
+    trickling.cancel()
 
 
 @asleep
