@@ -20,6 +20,19 @@ local OPENAI = {
     return { error = { message = message, type = kind, param = cjson.null, code = code or cjson.null } }
   end,
 }
+-- Events of OpenAI's Responses: its documentation has the members of an error flat, its clients look for `error`.
+local RESPONSES = {
+  types = OPENAI.types,
+  client = OPENAI.client,
+  server = OPENAI.server,
+  event = "event: error\n",
+  error = function(kind, message, code)
+    local value = OPENAI.error(kind, message, code)
+    value.type, value.sequence_number = "error", 0
+    value.message, value.code, value.param = message, value.error.code, cjson.null
+    return value
+  end,
+}
 local ANTHROPIC = {
   types = {
     [401] = "authentication_error", [403] = "permission_error", [404] = "not_found_error", [413] = "request_too_large",
@@ -43,17 +56,21 @@ local function current()
   return is_anthropic() and ANTHROPIC or OPENAI
 end
 
--- An error as JSON; the code is for programs.
-function protocols.render(status, message, code)
-  local protocol = current()
+local function render(protocol, status, message, code)
   local kind = protocol.types[status] or (status < 500 and protocol.client or protocol.server)
   -- cjson escapes slashes; messages name paths
   return (cjson.encode(protocol.error(kind, message, code)):gsub("\\/", "/"))
 end
 
+-- An error as JSON; the code is for programs.
+function protocols.render(status, message, code)
+  return render(current(), status, message, code)
+end
+
 -- The same as the last event of a stream.
 function protocols.event(status, message, code)
-  return "\n\n" .. current().event .. "data: " .. protocols.render(status, message, code) .. "\n\n"
+  local protocol = ngx.var.rw_path == "responses" and RESPONSES or current()
+  return "\n\n" .. protocol.event .. "data: " .. render(protocol, status, message, code) .. "\n\n"
 end
 
 -- Whether errors of the router and of engines, which have OpenAI's shape, need another one.

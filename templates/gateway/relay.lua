@@ -1,5 +1,7 @@
 -- Passes an engine's stream on to a client that has a status already, and has waited for the engine to start: nginx's own
 -- proxy begins each answer with a status. All that an engine sends is bounded, and anything but HTTP/1.1 ends the answer.
+local clock = require("clock")
+
 local relay = {}
 
 -- Bytes of a head, as of nginx's proxy (proxy_buffer_size); lines of a head; bytes of the line before a chunk, and of all
@@ -53,7 +55,9 @@ function relay.reader(socket)
   return { socket = socket, kept = "" }
 end
 
+-- Read more of what has been begun. Bytes that trickle in keep the caller no longer from its look than silence does.
 local function more(reader)
+  if clock.now() >= reader.look then return nil, "timeout" end
   local piece, why = reader.socket:receiveany(PIECE)
   if not piece then return nil, why end
   reader.kept = reader.kept .. piece
@@ -93,6 +97,7 @@ end
 
 -- Status, kind and length of an answer; nothing, and why. It may be called again after "timeout".
 function relay.head(reader)
+  reader.look = clock.now() + relay.LOOK / 1000
   local _, last = reader.kept:find("\r\n\r\n", 1, true)
   while not last do
     if #reader.kept > MOST_HEAD then return nil, BROKEN end
@@ -165,6 +170,7 @@ end
 
 -- The next piece of an answer; nothing, and "end" after its last one, "timeout" where it may yet come, or why it is cut off.
 function relay.piece(reader, answer)
+  reader.look = clock.now() + relay.LOOK / 1000
   if answer.is_chunked then return chunked(reader, answer) end
   if answer.left == 0 then return nil, "end" end
   local piece, why = some(reader, answer.left or PIECE)

@@ -78,6 +78,8 @@ end
 local function send(request, text)
   if not request.wake.sent then
     request.wake.sent = true
+    -- until an instance answers: as nginx has it of a client that leaves before
+    request.answered = request.answered or 499
     ngx.status = 200
     ngx.header["Content-Type"] = "text/event-stream"
     ngx.header["Cache-Control"] = "no-cache"
@@ -107,10 +109,9 @@ local function fail(request, status, message, seconds, code)
   say(request, protocols.event(status, message, code) .. (MARKED[ngx.var.rw_path] and MARK or ""))
 end
 
--- Cut a stream off, so that no client takes it for a whole one.
-local function cut(request, message)
-  request.answered = 503
-  if message then say(request, protocols.event(503, message, "service_unavailable")) end
+-- Cut a stream off, so that no client takes it for a whole one. It counts as its instance has answered it.
+local function cut(request, status, message, code)
+  if message then say(request, protocols.event(status, message, code)) end
   return ngx.exit(ngx.ERROR)
 end
 
@@ -118,8 +119,9 @@ local function is_gone(request)
   return request.key ~= "" and counts.gone(request.key)
 end
 
--- The next line of the service's; nothing, and why.
+-- The next line of the service's; nothing, and why: "timeout" where it may yet come.
 local function next_line(reader)
+  local look = clock.now() + relay.LOOK / 1000
   while true do
     local at = reader.kept:find("\n", 1, true)
     if (at or #reader.kept) > MOST_LINE then return nil, "unreadable" end
@@ -128,6 +130,7 @@ local function next_line(reader)
       reader.kept = reader.kept:sub(at + 1)
       return found
     end
+    if clock.now() >= look then return nil, "timeout" end
     local piece, why = reader.socket:receiveany(MOST_LINE)
     if not piece then return nil, why end
     reader.kept = reader.kept .. piece
@@ -261,9 +264,12 @@ local function pass(request, reader, answer)
       return why
     elseif now - heard > SILENCE then
       return why
+    elseif is_gone(request) then
+      return "revoked"
+    elseif counts.cut(request.seat) then
+      return "closed"
     elseif not wake.passed and now - (wake.commented or 0) >= SELDOM then
       wake.commented = now
-      if is_gone(request) then return "revoked" end
       if not say(request, ": waiting for the first token\n\n") then return "left" end
     end
   end
@@ -296,8 +302,10 @@ local function serve(request)
   why = pass(request, reader, answer)
   socket:close()
   if why == "end" then return true end
-  if why == "revoked" then return fail(request, 401, REVOKED, nil, "invalid_api_key") end
-  return cut(request, why ~= "left" and CUT or nil)
+  if why == "left" then return cut(request) end
+  if why ~= "revoked" then return cut(request, 503, CUT, "service_unavailable") end
+  if request.wake.passed then return cut(request, 401, REVOKED, "invalid_api_key") end
+  return fail(request, 401, REVOKED, nil, "invalid_api_key")
 end
 
 -- Send a stream that waits to one instance after another, until one answers.
@@ -327,7 +335,9 @@ end
 -- Have a request wait for an instance. `take` gives it one that is ready.
 function waking.wait(request, take)
   local model = settings.models[request.model]
-  local wake = { began = clock.now(), is_stream = request.is_stream and STREAMED[ngx.var.rw_path] or false }
+  -- by HTTP/1.0 nginx sends nothing of an answer of Lua's before its end
+  local may_comment = ngx.req.http_version() >= 1.1 and STREAMED[ngx.var.rw_path] or false
+  local wake = { began = clock.now(), is_stream = request.is_stream and may_comment }
   wake.limit = wake.is_stream and MOST_WAIT or settings.wake.wait
   request.wake = wake
   local word, seconds, text = start_any(request, model)

@@ -175,6 +175,8 @@ def test_a_stream_ends_with_an_event_of_its_protocol(lua: NginxLua, status: int,
     assert found == {"type": "error", "error": {"type": kind, "message": "100 %s"}}
     lua.ngx.var.request_uri = "/v1/chat/completions"
     assert ending(status, "a", "code").startswith('\n\ndata: {"error": ')
+    lua.ngx.var.rw_path = "responses"
+    assert ending(status, "a", "code").startswith('\n\nevent: error\ndata: {"type": "error", ')
 
 
 def event(kind: str, **more: object) -> str:

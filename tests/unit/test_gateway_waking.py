@@ -104,6 +104,28 @@ def test_an_answer_is_passed_on_however_it_comes(lua: NginxLua, text: str, body:
         assert (answer.status, answer.kind, found, why) == (200, "text/event-stream", body, "end"), size
 
 
+@pytest.mark.parametrize("text", [CHUNKED + "5;" + "x" * 90, CHUNKED + "0\r\n" + "X: y\r\n" * 9, HEAD * 3])
+def test_an_engine_that_trickles_does_not_keep_the_gateway_from_looking(lua: NginxLua, text: str) -> None:
+    now, asked = [0.0], [0]
+    lua.require("clock").now = lambda: now[0]
+    coming = iter(text)
+
+    def receive(_: Any, most: int) -> Any:
+        now[0], asked[0] = now[0] + 0.3, asked[0] + 1
+        return next(coming, None) or (None, "closed")
+
+    module, reader = lua.require("relay"), lua.require("relay").reader(lua.table({"receiveany": receive}))
+    answer, why = None, "timeout"
+    while why == "timeout":
+        began = now[0]
+        found = module.piece(reader, answer) if answer else module.head(reader)
+        assert now[0] - began < 2
+        if not isinstance(found, tuple):
+            answer, found = found, (None, "timeout")
+        why = found[1]
+    assert (why, asked[0]) == ("closed", len(text) + 1)
+
+
 @pytest.mark.parametrize(
     ("text", "body", "why"),
     [

@@ -64,6 +64,10 @@ class Engine:
         if how.get("raw"):
             writer.write(how["raw"].encode("latin-1"))
             await writer.drain()
+            for one in how.get("trickles", ""):
+                await asyncio.sleep(0.3)
+                writer.write(one.encode())
+                await writer.drain()
             return
         gone = asyncio.ensure_future(reader.read(1))
         gone.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -1,11 +1,14 @@
 """Answers of an instance to streams that have waited for it: passed on piece by piece, or told as an error."""
 
+import asyncio
 import json
 
 from door.answering import ASKED, SLOW, idle
+from door.clients import Stream, posting
 from door.counting import _has
-from door.waking import KEY, asleep, stream_error, woken_stream
-from door.world import World
+from door.residency import WaitingRequest
+from door.waking import ID, KEY, WAITING, _wake_up, asleep, fall_asleep, stream_error, stream_events, woken_stream
+from door.world import World, until, with_model_settings
 
 CHUNKED = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 BROKEN_ENGINES = {
@@ -88,3 +91,109 @@ async def a_large_body_is_passed_on_to_the_byte(world: World) -> None:
         await stream.end()
     assert stream.is_complete
     assert json.loads(world.reached_bodies()[-1]) == asked
+
+
+@asleep
+async def an_answer_that_breaks_off_counts_as_it_does_the_ordinary_way(world: World) -> None:
+    port, counted = world.port + 1, 0
+
+    async def has_one_more() -> None:
+        nonlocal counted
+        counted += 1
+        await _has(world, f"alice tiny {counted} 0 0 0 {counted}")
+
+    broken = ASKED | {"stand_in": {"raw": CUT_OFF["a length"]}}
+    world.unlink("two")
+    async with Stream(port, broken, KEY) as stream:
+        await stream.end()
+    await has_one_more()
+    async with woken_stream(world, broken, KEY, port=port) as stream:
+        await stream.end()
+    await has_one_more()
+    for way in ("cut/one", f"gone/{ID}"):
+        async with woken_stream(world, SLOW, KEY, port=port) as stream:
+            await stream.until(b'"one 2 ')
+            await world.admin(f"POST /{way}")
+            await stream.end()
+        await world.admin("POST /stay/one")
+        await world.admin(f"POST /back/{ID}")
+        await has_one_more()
+    # a client that goes before the instance has answered has computed nothing
+    async with woken_stream(world, ASKED | {"stand_in": {"waits": 60}}, KEY, port=port):
+        await until(lambda: world.engines["one"].open)
+    await idle(world)
+    async with woken_stream(world, SLOW, KEY, port=port) as stream:
+        await stream.until(b'"one 2 ')
+    await has_one_more()
+
+
+async def _trickle(one: WaitingRequest) -> None:
+    while True:
+        await one.send("w")
+        await asyncio.sleep(0.3)
+
+
+TRICKLED = {"a head": "HTTP/1.1 200 OK\r\nX: ", "a size": CHUNKED, "a later size": CHUNKED + "a\r\ndata: {}\n\n\r\n"}
+
+
+@asleep
+async def an_instance_that_trickles_escapes_neither_revocation_nor_the_end_of_a_drain(world: World) -> None:
+    for what, raw in TRICKLED.items():
+        how = {"raw": raw, "trickles": "0" * 200}
+        for way, told in ((f"gone/{ID}", b"invalid_api_key"), ("cut/one", b"server_error")):
+            async with woken_stream(world, ASKED | {"stand_in": how}, KEY, port=world.port + 1) as stream:
+                await until(lambda: world.engines["one"].open)
+                if what == "a later size":
+                    await stream.until(b"data: {}\n\n")
+                await world.admin(f"POST /{way}")
+                await asyncio.wait_for(stream.end(), 4)
+                assert told in stream.came, (what, stream.came)
+                # one that has begun has no end
+                assert what != "a later size" or not stream.is_complete
+            await world.admin("POST /stay/one")
+            await world.admin(f"POST /back/{ID}")
+            await until(lambda: not world.engines["one"].open)
+            await idle(world)
+    # so does the service that loads models
+    fall_asleep(world)
+    async with Stream(world.port + 1, ASKED, KEY) as stream:
+        await stream.until(WAITING)
+        (one,) = world.residency.waiting
+        trickling = asyncio.create_task(_trickle(one))
+        await world.admin(f"POST /gone/{ID}")
+        await asyncio.wait_for(stream.end(), 4)
+        assert b"invalid_api_key" in stream.came
+    trickling.cancel()
+
+
+@asleep
+async def a_stream_by_an_older_http_waits_and_goes_the_ordinary_way(world: World) -> None:
+    # nginx sends nothing of an answer of Lua's by HTTP/1.0 before its end
+    fall_asleep(world)
+    text = posting(json.dumps(ASKED).encode()).replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\n", 1)
+    asking = asyncio.create_task(world.ask(text))
+    await world.residency.wait_for(1)
+    await _wake_up(world)
+    status, _, body = await asking
+    assert (status, body.count(b'"content"'), body.endswith(b"data: [DONE]\n\n")) == (200, 4, True), body
+    fall_asleep(world)
+    assert (await world.ask(text))[0] == 503
+    assert (await world.line())["wake"] == "timeout"
+
+
+@with_model_settings(on_demand=["one"], paths=["responses"])
+async def a_stream_of_responses_fails_with_the_error_event_of_that_api(world: World) -> None:
+    fall_asleep(world)
+    async with Stream(world.port, ASKED, path="/v1/responses") as stream:
+        await stream.until(WAITING)
+        await world.residency.settle("refused failed 30 it ended: /run\n")
+        await stream.end()
+    (event,) = stream_events(stream)
+    kind, _, text = event.partition(b"\ndata: ")
+    flat = {"message": "it ended: /run", "code": "model_asleep", "param": None}
+    nested = {"error": flat | {"type": "server_error"}}
+    assert (kind.strip(), json.loads(text)) == (
+        b"event: error",
+        flat | nested | {"type": "error", "sequence_number": 0},
+    )
+    assert stream.is_complete
