@@ -216,6 +216,7 @@ def test_a_sleeping_process_is_not_checked() -> None:
     survey = SurveyAnswers({"health": {"told": json.loads(json.dumps(asdict(facts)))}})
     assert is_asleep_for("S02", instance, survey)
     assert not is_asleep_for("S01", instance, survey)
+    assert not is_asleep_for("S15", instance, survey), "it is about files"
     assert not is_asleep_for("S02", replace(instance, start="boot"), survey)
 
 
