@@ -9,7 +9,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.health import HEALTH
 from rigwright.model.instance import Instance
 
-HOLD_ASLEEP = frozenset({"S01", "S03", "S04", "S07", "S09", "S11", "S26"})
+HOLD_ASLEEP = frozenset({"S01", "S03", "S04", "S07", "S09", "S11", "S15", "S26"})
 """Checks of one instance that hold while it is asleep."""
 
 

@@ -152,8 +152,8 @@ class ConnectedHost:
         """Digests of what a deploy owns there, now and when its checks last passed."""
         return self.run_and_parse(parse_owned_state, SCRIPTS["owned_state"](self.rig))
 
-    def run_and_parse(self, parse: Callable[[list[str]], T], script: str) -> T:
-        """The output of a script, parsed.
+    def run_and_parse(self, parse: Callable[[list[str]], T], script: str, limit: float = LIMIT) -> T:
+        """The output of a script, parsed; `limit` is in seconds.
 
         Raises:
             HostReadFailed: it is not what was asked for, or the connection is gone.
@@ -161,16 +161,16 @@ class ConnectedHost:
         if script in self.told:
             answer = root_shell.RootCommandResult(0, "\n".join(self.told[script]).encode(), b"")
         else:
-            answer = self._run(script)
+            answer = self._run(script, limit=limit)
         try:
             return parse(answer.lines)
         except ValueError as error:
             last = f"; it said: {free_text(answer.complaint)}" if answer.complaint else ""
             raise HostReadFailed(f"{self.name}: {error}{last}") from None
 
-    def _run(self, script: str, stdin: str = "") -> root_shell.RootCommandResult:
+    def _run(self, script: str, stdin: str = "", limit: float = LIMIT) -> root_shell.RootCommandResult:
         try:
-            return root_shell.run_command(self.target, script, stdin, LIMIT)
+            return root_shell.run_command(self.target, script, stdin, limit)
         except root_shell.RootDenied as error:
             raise HostConnectionLost(f"{self.name}: {error}") from None
         except root_shell.ConnectionGone as error:

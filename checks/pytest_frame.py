@@ -143,7 +143,11 @@ class ChecksPlugin:
                 following = next(iter(mine[number:]), None)
                 if following is None and left:
                     chosen = self.look.choose_next_host(left)
-                    following = next(iter(left[chosen]), None)
+                    # fixtures of the session stay while any later host has items
+                    following = next((one for host in (chosen, *left) for one in left[host]), None)
+                if number == 1:
+                    # the one that was announced may be another host's
+                    session._setupstate.teardown_exact(item)
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 raise_if_stopped(session)
             self._end_host(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 
 import click
@@ -23,9 +23,12 @@ from rigwright.operate.capability_probes import ProbeFinding
 from rigwright.operate.client_target import instance_target
 from rigwright.problems import printable
 from rigwright.serving.instance_units import build_unit
+from rigwright.serving.residency import parse_proof, render_proof_script
 from roles.client import ClientJobFailed, ClientJobLost
 from roles.client.instance_probes import check_patches, verify_instance
 from roles.connection_failures import describe_unreachable_host
+
+PROOF_SLACK = 60.0  # seconds for a connection, beyond those of a proof
 
 
 def check_instances(
@@ -127,3 +130,26 @@ def verify_box(
         except (ClientJobLost, ClientJobFailed) as error:
             told.ended = interrupt.describe_error(error)
     return found
+
+
+def find_proof_fault(
+    box: ConnectedHost, names: Collection[str], tell: Callable[[ConnectedHost, Instance, ProbeFinding], None]
+) -> str:
+    """Why one of these instances on demand cannot be loaded; empty if each of them answers once, as at an activation.
+
+    The residency service loads them one after the other and lets them sleep again. Requests to an instance's own socket
+    neither wake it nor keep it awake.
+    """
+    for one in (one for one in box.rig.instances if one.name in names and one.is_on_demand):
+        seconds = 2 * one.variant.ready_timeout
+        try:
+            script = render_proof_script(box.rig.roots, one.name, seconds)
+            fault = box.run_and_parse(parse_proof, script, seconds + PROOF_SLACK)
+        except click.ClickException as error:
+            fault = error.message
+        title = "it is loaded on demand and answers"
+        proof = ProbeFinding("on-demand", title, "fail" if fault else "ok", printable(fault))
+        tell(box, one, proof)
+        if fault:
+            return f"{one.variant_name} fails: {title}: {proof.detail}"
+    return ""

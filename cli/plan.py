@@ -68,14 +68,17 @@ class HostPlan:
     """Declared instance -> its state."""
     compiled: Mapping[str, bool] = field(default_factory=dict)
     """Folder of an engine that is compiled -> whether the host has it."""
+    unbundled: DriverPlan | DriverRefusal | None = None
+    """The target of the driver if the bundle does not count: a rollback installs kept files."""
 
 
-def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> HostPlan:
+def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None, *, upgrading: bool = False) -> HostPlan:
     """The changes of a deploy to a box.
 
     Args:
         box: The box.
         theirs: The services that are stopped before anything of ours starts there.
+        upgrading: Whether the deploy also moves the driver to the locked one.
     """
     managed = box.rig.driver.managed
     looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.reserved_gpus else [])]
@@ -85,14 +88,16 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
     box = observed.box
     facts, found = box.read_facts(), box.read_serving_state()
     facts = without_ports_of(facts, theirs) if theirs else facts
-    driver, brought = None, None
+    driver, brought, unbundled = None, None, None
     refused: list[str] = []
     if box.rig.cards or managed:
         there = box.read_driver_facts()
-        chosen = plan_driver(box.rig.cards, box.rig.driver, box.rig.driver_supply, box.rig.toolkit, there)
+        entry, supply = box.rig.driver, box.rig.driver_supply
+        chosen = plan_driver(box.rig.cards, entry, supply, box.rig.toolkit, there, upgrading=upgrading)
+        unbundled = chosen
         if managed and box.rig.bundle:
-            chosen = require_bundled_driver(box.rig.bundle, box.rig.driver_supply, there, chosen)
-        driver = (box.rig.driver, box.rig.driver_supply, there, chosen)
+            chosen = require_bundled_driver(box.rig.bundle, supply, there, chosen, upgrading=upgrading)
+        driver = (entry, supply, there, chosen)
         if managed and isinstance(chosen, DriverRefusal):
             refused += chosen.reasons
         elif managed and isinstance(chosen, DriverPlan):
@@ -145,6 +150,7 @@ def plan_box(box: ConnectedHost, theirs: ExistingServiceFacts | None = None) -> 
             for one in wanted.installations.values()
             if find_installer(box.rig.instances, one).compiles
         },
+        unbundled,
     )
 
 

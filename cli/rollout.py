@@ -16,6 +16,7 @@ from cli.inventory_loading import INVENTORY_ARGUMENT, load_host_rigs, load_hosts
 from cli.option_types import WholeNumber
 from cli.rollout_control import (
     describe_foreign_rollout,
+    find_late_refusal,
     hold_rollout_lock,
     load_resumable,
     read_request,
@@ -257,7 +258,9 @@ def _plan(order: RolloutOrder) -> RolloutState:
         started=format_moment(read_clock()),
         inventory_digest=inventory_digest,
         supply_digest=supply,
-        settings=order.settings,
+        settings=order.settings.model_copy(
+            update={"max_unavailable": order.max_unavailable, "allowed_outages": tuple(sorted(outages))}
+        ),
         windows=windows,
         builders={tree: builders[tree] for tree, names in receivers.items() if names},
         batches=tuple(one.boxes for one in batches),
@@ -286,6 +289,7 @@ def _run(inventory: str, state: RolloutState, replaced: str = "") -> None:
         lambda: read_request(path),
         controller_name(inventory),
         replaced,
+        find_refusal=lambda batch: find_late_refusal(inventory, state, batch),
     )
     try:
         run.claim_boxes()

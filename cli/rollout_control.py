@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+
+import click
 
 from cli.exit_codes import InvalidRequest
 from cli.inventory_loading import load_host_rigs, load_hosts
 from cli.prog_name import prog_name
 from rigwright.file_lock import FileLockHeld, file_lock
 from rigwright.local_files import read_content, write_atomically
+from rigwright.problems import printable
+from rigwright.rollout.batch_plan import BatchLimits, RolloutRefused, plan_batches
 from rigwright.rollout.state_file import (
     Request,
     RolloutState,
@@ -53,20 +58,49 @@ def refuse_unfinished(inventory: str) -> None:
         )
 
 
+def find_changed_inputs(inventory: str, state: RolloutState) -> str:
+    """Why the inputs are not those that a rollout began with; empty if they are."""
+    from cli.rollout_plan import digest_inputs
+
+    supplies = {name: rig.digest for name, rig in load_host_rigs(load_hosts(inventory, None)).items()}
+    return describe_other_inputs(state, *digest_inputs(inventory, supplies))
+
+
+def find_late_refusal(inventory: str, state: RolloutState, names: Collection[str]) -> str:
+    """Why boxes may not begin after a wait for their window, by the inputs and by all boxes as they are now."""
+    from cli.rollout_plan import survey_boxes
+    from cli.rollout_run import read_clock
+
+    settings = state.settings
+    try:
+        if changed := find_changed_inputs(inventory, state):
+            return changed
+        boxes = survey_boxes(inventory, names, settings)
+        # a box that failed may begin again: its own fault is not in its way
+        boxes = [replace(box, fault="") if box.name in names else box for box in boxes]
+        outages = frozenset(settings.allowed_outages)
+        limits = BatchLimits(0, len(names), settings.max_unavailable, outages)
+        batches = plan_batches(boxes, names, limits, read_clock())
+    except RolloutRefused as error:
+        return "; ".join(error.reasons)
+    except click.ClickException as error:
+        return printable(error.message)
+    if len(batches) == 1:
+        return ""
+    return f"{', '.join(names)} may not change at the same time any more: abort, and start another rollout"
+
+
 def load_resumable(inventory: str) -> RolloutState:
     """The state of a rollout to continue.
 
     Raises:
         InvalidRequest: there is none, or its inputs have changed.
     """
-    from cli.rollout_plan import digest_inputs
-
     state = load_inventory_state(inventory)
     if state is None or state.is_ended:
         phase = f"the last one is {state.phase}" if state else f"there is no {state_path(inventory).name}"
         raise InvalidRequest(f"no rollout to resume: {phase}")
-    supplies = {name: rig.digest for name, rig in load_host_rigs(load_hosts(inventory, None)).items()}
-    if changed := describe_other_inputs(state, *digest_inputs(inventory, supplies)):
+    if changed := find_changed_inputs(inventory, state):
         raise InvalidRequest(
             f"refused: {changed}. Undo the change, or end that rollout with `{rollout_command(inventory, '--abort')}` "
             "and start another one"

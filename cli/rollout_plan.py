@@ -42,7 +42,9 @@ def survey_boxes(inventory: str, targets: Collection[str], settings: RolloutSett
         click.ClickException: the change of a target would be refused, or needs a reboot without consent.
         HostUnreached: a target does not answer.
     """
-    seen, gone = map_inventory(inventory, None, plan_box)
+    seen, gone = map_inventory(
+        inventory, None, lambda box: plan_box(box, upgrading=settings.action == "upgrade" and box.name in targets)
+    )
     found, plans = [box for box, _ in seen], {box.name: one for box, one in seen}
     if missing := {name: why for name, why in gone.items() if name in targets}:
         lines = [f"{name}: {describe_unreachable_host(why)}" for name, why in missing.items()]
@@ -86,7 +88,7 @@ def find_drivers(plan: HostPlan) -> tuple[str, str]:
 
 def find_driver_faults(plan: HostPlan) -> tuple[str, ...]:
     """Why the driver of a box cannot be rolled back; empty if it can."""
-    if plan.driver is None or not plan.driver[0].managed:
+    if plan.driver is None or plan.unbundled is None or not plan.driver[0].managed:
         return ("its driver is not managed: --limit leaves the box out",)
     installed, previous = find_drivers(plan)
     if previous and release_key(previous) > release_key(installed):
@@ -94,7 +96,7 @@ def find_driver_faults(plan: HostPlan) -> tuple[str, ...]:
             f"driver {previous} is stored and newer than the installed {installed}, so no rollback goes to it: "
             f"--limit leaves the box out, `{prog_name()} deploy --upgrade-driver` upgrades it",
         )
-    return find_rollback_refusals(plan.driver[3], plan.driver[2], previous)
+    return find_rollback_refusals(plan.unbundled, plan.driver[2], previous)
 
 
 def _describe_box(

@@ -16,7 +16,6 @@ from rigwright.rollout.box_marker import BoxMarker, describe_marker_refusal
 from rigwright.rollout.state_file import BoxRecord, Phase, Request, RolloutState, save_state
 
 POLL_SECONDS = 1.0  # between two looks for a request during a soak, or outside of a window
-
 MOST_STEPS_AHEAD = 500
 """Steps of a box that another controller may have taken since the state was copied; an attempt has about ten."""
 UNDER_WAY = {"draining", "deploying", "checking", "soaking"}
@@ -106,6 +105,8 @@ class RolloutRun:
     """Box -> the digest of its marker, as this controller has read or written it last."""
     process: str = field(default_factory=lambda: secrets.token_hex(6))
     """In the markers that this run writes: another process with the same name writes another one."""
+    find_refusal: Callable[[Sequence[str]], str] = lambda batch: ""
+    """Why boxes may not begin after a wait for their window; empty if they may."""
 
     def claim_boxes(self) -> None:
         """Read the markers of all boxes that are not done, and take over records with more steps than this state has.
@@ -331,6 +332,9 @@ class RolloutRun:
             if request := self.read_request():
                 return request
             self.wait(POLL_SECONDS)
+        if is_announced and (reason := self.find_refusal(left)):
+            self.say(f"paused after the wait: {reason}")
+            return "pause"
         return ""
 
     def _read_generations(self, names: Collection[str]) -> dict[str, int | None]:

@@ -187,6 +187,9 @@ class BoxSteps:
 
     def _find_speed_fault(self, box: ConnectedHost) -> str:
         for one in box.rig.instances:
+            if one.is_on_demand:
+                print_prose(f"{box.name}: speed of {one.name} not measured: it is loaded on demand")
+                continue
             try:
                 if fault := find_speed_fault(self.inventory, box, one):
                     return fault

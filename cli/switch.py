@@ -12,7 +12,7 @@ import click
 
 from checks.connections import ConnectedHost, connect_inventory
 from cli import shell_completion
-from cli.check_serving import verify_box
+from cli.check_serving import find_proof_fault, verify_box
 from cli.deploy_verbs import RunRequest, run_request
 from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
 from cli.instance_access import INTERRUPTED, ClientAccess, InterruptHandler
@@ -191,12 +191,14 @@ def find_verification_fault(
     tell: Callable[[ConnectedHost, Instance, ProbeFinding], None] = _print_instance_finding,
 ) -> str:
     """Why switched instances are not verified: a check fails, one is not ready, or no check can be judged. Empty where
-    all of them are; a check that a model cannot be judged by is a skip.
+    all of them are; a check that a model cannot be judged by is a skip. Those on demand are loaded once instead.
 
     Raises:
         NotAsDeclared: an interrupt ends the verification, and the new variant keeps serving.
     """
-    instances = [one for one in box.rig.instances if one.name in names]
+    if fault := find_proof_fault(box, names, tell):
+        return fault
+    instances = [one for one in box.rig.instances if one.name in names and not one.is_on_demand]
     unproven = ""
     for found in verify_box(box, instances, ClientAccess(), InterruptHandler(), tell, box.rig.inventory):
         if failed := ", ".join(one.title for one in found.checks if one.verdict == "fail"):

@@ -14,16 +14,16 @@ from rigwright.plan.plan_inputs import TargetState
 from rigwright.supply.bundle import LocalFile
 
 
-def find_changed_packages(wanted: TargetState) -> list[str]:
+def find_changed_packages(wanted: TargetState, *, upgrading: bool = False) -> list[str]:
     """The package files that differ from the index, of those that the host would be sent; none without a bundle.
 
-    Other files, such as weights, are compared when they are sent.
+    Other files, such as weights, are compared when they are sent. An upgrade of the driver sends its packages, too.
     """
     rig, facts = wanted.rig, wanted.facts
     if rig.bundle is None:
         return []
     files = list[LocalFile]()
-    if wanted.driver and is_driver_sent(rig.driver_supply, *wanted.driver):
+    if wanted.driver and is_driver_sent(rig.driver_supply, *wanted.driver, upgrading=upgrading):
         files += rig.bundle.files(bundled_debs(rig.driver_supply, facts.system))
     if wanted.containers and find_missing_packages(wanted.containers[1], wanted.containers[0]):
         groups = wanted.containers[1].groups

@@ -89,7 +89,7 @@ def _accept_host(context: DeployContext, driver: DriverSelection, containers: Co
     if rig.bundle:
         from roles.bundle_files import find_changed_packages
 
-        reasons += find_changed_packages(context.target)
+        reasons += find_changed_packages(context.target, upgrading=context.options.verb == "upgrade")
     for reason in reasons:
         logger.error(f"{host.print_prefix}refused: {reason}")
     if reasons:

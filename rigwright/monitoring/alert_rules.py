@@ -18,6 +18,7 @@ from rigwright.monitoring.textfile import (
     CHECK_FINISHED,
     DEPLOY_STARTED,
     RESIDENCY_AWAKE,
+    RESIDENCY_FAILED,
     ROTATION_LEFT,
     SELF_CHECK_FAILED,
     SELF_CHECK_RUN,
@@ -111,6 +112,12 @@ def build_alerts(thresholds: AlertThresholds) -> tuple[AlertRule, ...]:
             "critical",
             f"{INSTANCE} does not answer.",
             2,
+        ),
+        AlertRule(
+            "StartFailed",
+            f"{RESIDENCY_FAILED} > 0",
+            "critical",
+            f"{INSTANCE} does not start on demand; failed starts: {{{{ $value }}}}.",
         ),
         AlertRule(
             "InstanceWedged",

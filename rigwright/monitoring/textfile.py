@@ -23,6 +23,7 @@ SELF_CHECK_RUN = "rigwright_self_check_run_seconds"
 ROTATION_LEFT = "rigwright_rotation_left_seconds"
 # Of the residency service (roles/residency/host/service.py).
 RESIDENCY_AWAKE = "rigwright_residency_awake"
+RESIDENCY_FAILED = "rigwright_residency_failed_starts"
 ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 

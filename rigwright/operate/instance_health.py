@@ -113,6 +113,8 @@ class HealthFacts:
     """Of instances that the box keeps out of the rotation."""
     phases: Mapping[str, str] = field(default_factory=dict)
     """Instance on demand -> its phase in the box's ledger."""
+    failed_starts: Mapping[str, str] = field(default_factory=dict)
+    """Instance on demand -> why its last start or process failed, by the ledger, until one serves."""
 
 
 BLANK_HOST_FACTS = HealthFacts(
@@ -233,6 +235,7 @@ def state_facts(look: HealthFacts, instance: Instance, declared: DeclaredProcess
         generation=look.generation,
         declared=declared,
         on_demand=instance.is_on_demand,
+        failed_start=look.failed_starts.get(instance.name, ""),
     )
 
 

@@ -129,6 +129,8 @@ class StateFacts:
     """Why its box keeps it out of the gateway's rotation; empty where it does not."""
     on_demand: bool = False
     """Whether requests start it."""
+    failed_start: str = ""
+    """Why its last start on demand failed; empty if that did not."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,9 @@ def _name_state(facts: StateFacts) -> tuple[InstanceState, str]:
             return "failed", f"its process ends ({unit.result}){again}"
         return "starting", ""
     if facts.on_demand and unit.active == "inactive" and unit.load == "loaded":
+        if facts.failed_start or unit.result not in ("", "success"):
+            # the ledger stops a unit that systemd would restart, which then is inactive
+            return "failed", facts.failed_start or f"its process ended ({unit.result})"
         other = _describe_other_host_generation(facts)
         return ("other generation", other) if other else ("asleep", "the next request loads its model")
     if unit.active == "inactive":

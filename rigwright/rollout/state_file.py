@@ -24,6 +24,7 @@ RolloutMoment = Annotated[
     matching(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a moment, such as 2026-06-10T12:00:00Z"),
 ]
 Reason = Annotated[str, matching(rf"{PLAIN}{{0,4000}}", "text of at most 4000 characters")]
+ModelText = Annotated[str, matching(rf"{PLAIN}{{1,400}}", "a model's name")]
 MOST_GENERATION, MOST_STEPS = 10**9, 10**6
 Generation = Annotated[int, Field(ge=1, le=MOST_GENERATION, strict=True)]
 Phase = Literal["running", "paused", "stopped", "aborted", "finished"]
@@ -72,6 +73,10 @@ class RolloutSettings(FrozenModel):
     share_builds: bool = False
     """Whether boxes copy engines that two others have compiled."""
     soak_minutes: Annotated[int, Field(ge=0, le=10_080, strict=True)] = 0
+    max_unavailable: Annotated[int, Field(ge=1, le=100_000, strict=True)] | None = None
+    """Boxes that may be out of service at the same time; None for any number."""
+    allowed_outages: Annotated[tuple[ModelText, ...], Field(max_length=1000)] = ()
+    """Models, or aliases, whose last instance may be interrupted."""
 
 
 class RolloutState(FrozenModel):

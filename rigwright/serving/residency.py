@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rigwright.engines import kind_of
 from rigwright.engines.known_issues import place_instance
 from rigwright.engines.memory_fit import MIB
 from rigwright.gateway.gateway_units import ADMIN, WAKE_SOCKET, GatewayFiles
 from rigwright.gateway.secrets_distribution import RESIDENCY, RESIDENCY_SOCKET, RESIDENCY_UNIT
+from rigwright.host import script_output
 from rigwright.host.generation_layout import ACTIVATING, JOB
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIX, SocketUnit, UnitState
 from rigwright.model.instance import Instance, patches_by_target
 from rigwright.model.rig import Rig
+from rigwright.model.roots import Roots
 from rigwright.monitoring.textfile import textfile_folder
 from rigwright.project_root import ROOT
 from rigwright.render import render
@@ -26,6 +28,7 @@ HOST = "host"
 PROGRAM = ("admission.py", "ledger.py", "observation.py", "service.py", "state.py")
 # Bytes that an engine takes beside weights and KV cache, of each card or of RAM, until its use was measured.
 CARD_MORE, HOST_MORE = 1536 * MIB, 512 * MIB
+TIMED_OUT = 124  # timeout(1)
 
 
 def estimate_floor(rig: Rig, instance: Instance) -> dict[str, int]:
@@ -85,6 +88,30 @@ def render_residency_config(rig: Rig, units: tuple[InstanceUnit, ...]) -> str:
         },
     }
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
+
+
+def render_proof_script(roots: Roots, name: str, seconds: float) -> str:
+    """The script with which root has the residency service load an instance once.
+
+    Args:
+        roots: Directories on the host.
+        name: The instance.
+        seconds: After which the proof has failed.
+    """
+    return render("serving/prove.sh.j2", current=f"{roots.config}/current", name=name, seconds=int(seconds))
+
+
+def parse_proof(output: Iterable[str]) -> str:
+    """Why a proof has failed; empty if the instance has answered.
+
+    Raises:
+        ValueError: the host has told something else, or was cut off.
+    """
+    told = script_output.parse_output(output, {"proof": (script_output.number, script_output.free_text)})
+    ((status, text),) = told.many("proof")
+    if not status:
+        return ""
+    return "it did not answer in time" if status == TIMED_OUT else str(text) or f"its proof ended with status {status}"
 
 
 def load_residency_modules() -> dict[str, str]:

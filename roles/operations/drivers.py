@@ -249,6 +249,7 @@ class _DriverRun(PackageRun):
             removed=plan.removed,
             packages=packages,
             sent=sent_files_folder(self.jobs, unit) if packages.files else "",
+            offline=self.rig.bundle is not None and not packages.files,
             **values,
         )
 

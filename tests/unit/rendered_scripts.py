@@ -154,6 +154,7 @@ def driver_script(name: str, made: Rig = PLAIN, **changes: object) -> str:
         "source_file": SOURCE,
         "removed": ("libnvidia-compute-570",),
         "sent": "",
+        "offline": False,
         "targets": ("nvidia-driver-cuda=595.71.05-1", "libnvidia-compute-570-"),
     }
     if name == "look":

@@ -31,6 +31,7 @@ from rigwright.rollout.state_file import BoxRecord
 from rigwright.serving import start_stop_by_hand, takeover, weight_inventory
 from rigwright.serving.activation import Activation
 from rigwright.serving.instance_units import listener_units
+from rigwright.serving.residency import render_proof_script
 from rigwright.serving.serving_state import render_state_query
 from rigwright.serving.standby import StandbyInstance, render_memory_query, render_standby_drain
 from rigwright.serving.takeover import ExistingContainer, ExistingService, ExistingServiceFacts, Takeover
@@ -280,6 +281,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "restart on demand by hand": lambda: start_stop_by_hand.render_lifecycle_script(
         (box_rig := sample_rig(sample_instance(start="on-demand"))).roots, box_rig.instances, "restart", ["chat"], "{}"
     ),
+    "proof on demand": lambda: render_proof_script(sample_rig().roots, "chat", 60.0),
     "restart and recompile by hand": lambda: start_stop_by_hand.render_lifecycle_script(
         (box_rig := sample_rig(sample_instance())).roots, box_rig.instances, "restart", ["chat"], "{}", recompile=True
     ),

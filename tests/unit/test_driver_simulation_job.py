@@ -50,6 +50,14 @@ def test_apt_is_asked_what_it_would_do_and_does_nothing(host: DriverJobHost) -> 
     assert host.ledger_lines == ["package curl"]
 
 
+def test_a_box_with_a_bundle_asks_no_archive(host: DriverJobHost) -> None:
+    """With an older bundle a rollback has the files that the host has kept."""
+    assert run_look_job(host, offline=True, component="restricted").returncode == 0
+    assert host.recorded_commands == ["dpkg --configure -a", f"simulate {WORDS}"]
+    for line in (host.root / "arguments").read_text().splitlines():
+        assert "-o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=/dev/null" in line
+
+
 def test_earlier_output_of_apt_counts_no_more(host: DriverJobHost) -> None:
     host.done.write_text("of another time\n")
     host.set_answers(broken="^update ours")

@@ -62,6 +62,13 @@ CASES = [
         {**TOLD, "job": "engine"},
     ),
     AlertCase(
+        "StartFailed",
+        {'rigwright_residency_failed_starts{box="b",instance="chat"}': "2x120"},
+        "b: chat does not start on demand; failed starts: 2.",
+        {'rigwright_residency_failed_starts{box="b",instance="chat"}': "0x120"},
+        {"box": "b", "instance": "chat"},
+    ),
+    AlertCase(
         "InstanceWedged",
         {f"vllm:num_requests_running{{{ON}}}": "2x120", f"vllm:iteration_tokens_total_count{{{ON}}}": "7x120"},
         "b: chat has running requests and makes no progress.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from checks import Drift, test_serving
 from checks.asleep_instances import is_asleep_for
 from checks.survey.answers import SurveyAnswers
+from checks.survey.host.health import read_residency
 from rigwright.gateway.secrets_distribution import RESIDENCY_SOCKET, RESIDENCY_UNIT
 from rigwright.inventory import load_rig
 from rigwright.model.gateway_schema import Gateway
@@ -23,6 +25,7 @@ from rigwright.serving.generation import parse_manifest
 from rigwright.serving.residency import estimate_floor
 from rigwright.serving.serving_state import ObservedServing, ObservedUnit
 from rigwright.serving.start_stop_by_hand import render_lifecycle_script
+from roles.residency.host.state import Entry, LedgerState
 from roles.self_check.host.judgements import judge_services
 from tests.unit.host_states import CHAT, CODE, CONFIG, converged_state, running_process, target_generation
 from tests.unit.samples import OperatorFolder, chat_instances, sample_card, sample_entry, sample_instance, sample_rig
@@ -149,6 +152,31 @@ def test_asleep_is_a_state_that_is_ready() -> None:
     assert assess_state("code", replace(facts, on_demand=False)).state == "stopped"
     assert assess_state("code", replace(facts, stopped_at=5.0)).state == "stopped by hand"
     assert assess_state("code", replace(facts, unit=unit("failed"))).state == "failed"
+    # the ledger stops a unit whose start has failed, and then it is inactive
+    failed = assess_state("code", replace(facts, failed_start="its engine ended with status 3"))
+    assert (failed.state, failed.note, failed.is_ready) == ("failed", "its engine ended with status 3", False)
+    assert assess_state("code", replace(facts, unit=replace(unit("inactive"), result="exit-code"))).state == "failed"
+    assert assess_state("code", replace(facts, failed_start="no", stopped_at=5.0)).state == "stopped by hand"
+
+
+def test_a_look_reads_why_the_last_start_failed_and_s01_reports_it(tmp_path: Path) -> None:
+    """S01: the ledger stops a unit whose start has failed."""
+    ledger = tmp_path / "ledger.json"
+    state = LedgerState({"code": Entry(failures=2, reason="its engine ended with status 3"), "well": Entry(failures=1)})
+    ledger.write_text(json.dumps({"schema": 1, "instances": state.to_json()}))
+    phases, failed = read_residency(str(ledger))
+    assert phases == {"code": "asleep", "well": "asleep"}
+    assert failed == {"code": "its engine ended with status 3"}
+    assert read_residency(str(tmp_path / "none")) == ({}, {})
+    facts = HealthFacts(
+        *({CODE: unit("inactive")}, {}, {}, {}, CommandResult(127, "", ""), (), ""),
+        reboot=False,
+        phases=phases,
+        failed_starts=failed,
+    )
+    survey = SurveyAnswers({"health": {"told": json.loads(json.dumps(asdict(facts)))}})
+    with pytest.raises(Drift, match="code has failed: its engine ended with status 3"):
+        test_serving.test_active_and_wanted(survey, AIM, sample_instance("code", start="on-demand"))
 
 
 @pytest.mark.parametrize(
@@ -188,20 +216,26 @@ def test_a_sleeping_process_is_not_checked() -> None:
     survey = SurveyAnswers({"health": {"told": json.loads(json.dumps(asdict(facts)))}})
     assert is_asleep_for("S02", instance, survey)
     assert not is_asleep_for("S01", instance, survey)
+    assert not is_asleep_for("S15", instance, survey), "it is about files"
     assert not is_asleep_for("S02", replace(instance, start="boot"), survey)
 
 
 @pytest.mark.parametrize(
-    ("active", "on_demand", "found"),
-    [("inactive", True, []), ("inactive", False, ["S01"]), ("failed", True, ["S01"])],
+    ("active", "result", "on_demand", "found"),
+    [
+        ("inactive", "success", True, []),
+        ("inactive", "success", False, ["S01"]),
+        ("failed", "exit-code", True, ["S01"]),
+        ("inactive", "exit-code", True, ["S01"]),
+    ],
 )
-def test_a_box_that_checks_itself_lets_it_sleep(active: str, on_demand: bool, found: list[str]) -> None:
+def test_a_box_that_checks_itself_lets_it_sleep(active: str, result: str, on_demand: bool, found: list[str]) -> None:
     failed: list[str] = []
     host: Any = SimpleNamespace(
         manifest={"instances": {"code": {"units": {CODE: "0" * 64}, **({"on_demand": True} if on_demand else {})}}},
         declared={"stopped": "/etc/rigwright/stopped", "units": []},
         unit_files=[],
-        units={},
+        units={CODE: {"Result": result}},
         lstat=lambda path: None,
         active=lambda name: active,
         previous_text=lambda *words: "",

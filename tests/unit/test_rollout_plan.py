@@ -11,6 +11,7 @@ from cli.rollout_plan import find_driver_faults, print_batches
 from cli.rollout_steps import await_started_instances
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import DriverFacts
+from rigwright.nvidia.driver.driver_plan import DriverRefusal
 from rigwright.rollout.batch_plan import RolloutBatch
 from tests.unit.driver_samples import C3090, driver_rig, make_driver_plan
 from tests.unit.managed_driver_samples import NEW, OLD, UBUNTU_HOST, managed_host, managed_rig
@@ -19,7 +20,11 @@ KEPT = (OLD, NEW)
 
 
 def faults_of(rig: Rig, facts: DriverFacts) -> tuple[str, ...]:
-    return find_driver_faults(Mock(driver=(rig.driver, rig.driver_supply, facts, make_driver_plan(rig, facts))))
+    # a bundle that lacks what the present driver needs refuses a deploy, and no rollback
+    refused = DriverRefusal(("the bundle has no kernel headers",))
+    return find_driver_faults(
+        Mock(driver=(rig.driver, rig.driver_supply, facts, refused), unbundled=make_driver_plan(rig, facts))
+    )
 
 
 @pytest.mark.parametrize(

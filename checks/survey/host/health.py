@@ -297,14 +297,18 @@ def stop_times(folder: str, asks: list[dict[str, Any]]) -> dict[str, float]:
 PHASES = ("asleep", "starting", "awake", "leaving", "stopping")
 
 
-def read_phases(path: str) -> dict[str, str]:
-    """Instance on demand -> its phase in the ledger of the residency service; empty without one."""
-    found: dict[str, str] = {}
+def read_residency(path: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Instance on demand -> its phase in the ledger of the residency service, and the reason for which its last start
+    or process failed; empty without one.
+    """
+    phases, failed = dict[str, str](), dict[str, str]()
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         for name, row in json.loads(common.read(path, LARGEST) or "{}")["instances"].items():
-            if row["phase"] in PHASES and len(found) < MANY:
-                found[str(name)[:64]] = row["phase"]
-    return found
+            if row["phase"] in PHASES and len(phases) < MANY:
+                phases[str(name)[:64]] = row["phase"]
+                if row.get("failures") and row.get("reason"):
+                    failed[str(name)[:64]] = str(row["reason"])[:LENGTH]
+    return phases, failed
 
 
 def read_generation(config: str, asked: dict[str, Any]) -> dict[str, object]:
@@ -379,6 +383,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             whether long work is listed.
     """
     there = units(asked["units"])
+    phases, failed_starts = read_residency(f"{ROOT}{asked['residency']}") if asked["residency"] else ({}, {})
     # before there are threads, of which a process that is split off has the locks and not the threads
     asked_of = start_requests(asked, there)
     with Pool(8) as pool:
@@ -408,6 +413,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             "holder": holder(asked["lock"]),
             "reboot": os.path.exists(f"{ROOT}/run/reboot-required"),
             "stopped": stop_times(f"{ROOT}{asked['config']}/{asked['stopped']}", asked["asks"]),
-            "phases": read_phases(f"{ROOT}{asked['residency']}") if asked["residency"] else {},
+            "phases": phases,
+            "failed_starts": failed_starts,
             "generation": read_generation(f"{ROOT}{asked['config']}", asked) if asked["config"] else None,
         }

@@ -73,10 +73,12 @@ def bundled_driver_packages(bundle: Bundle, driver_supply: DriverSupply, system:
     return packages.with_locked(files, listed)
 
 
-def is_driver_sent(driver_supply: DriverSupply, facts: DriverFacts, plan: DriverPlan) -> bool:
-    """Whether a deploy brings packages of the driver to a host."""
-    one = plan_driver_target(plan, facts, find_locked_driver(driver_supply, facts.system))
-    return bool(find_missing_driver_parts(one, facts))
+def is_driver_sent(
+    driver_supply: DriverSupply, facts: DriverFacts, plan: DriverPlan, *, upgrading: bool = False
+) -> bool:
+    """Whether a deploy brings packages of the driver to a host; `upgrading` as of `plan_driver`."""
+    one = plan_driver_target(plan, facts, find_locked_driver(driver_supply, facts.system), upgrading=upgrading)
+    return bool(find_missing_driver_parts(one, facts)) or one.newest
 
 
 def require_bundled_driver(
@@ -100,7 +102,7 @@ def require_bundled_driver(
         return plan
     locked = find_locked_driver(driver_supply, facts.system)
     one = plan_driver_target(plan, facts, locked, upgrading=upgrading)
-    if not find_missing_driver_parts(one, facts) and not one.newest:
+    if not is_driver_sent(driver_supply, facts, plan, upgrading=upgrading):
         return plan
     if plan.source != "nvidia":
         return DriverRefusal(

@@ -46,7 +46,7 @@ CARDS_S = 0.5  # between two questions to nvidia-smi
 MARGIN_PARTS, CARD_MARGIN, HOST_MARGIN = 50, 256 << 20, 32 << 20  # of a measured need: 2 %, and at least that
 METRICS = (
     ("rigwright_residency_awake", "gauge", lambda entry: int(entry.phase in (AWAKE, LEAVING))),
-    ("rigwright_residency_failed_starts", "gauge", lambda entry: entry.failures),
+    ("rigwright_residency_failed_starts", "gauge", lambda entry: bool(entry.reason) * entry.failures),
     ("rigwright_residency_load_seconds", "gauge", lambda entry: round(entry.load_seconds, 1)),
 )
 

@@ -89,7 +89,8 @@ def judge_services(host: Host) -> None:
         if host.lstat(f"{host.declared['stopped']}/{name}"):
             continue
         for unit, digest in one["units"].items():
-            if one.get("on_demand") and host.active(unit) == "inactive":
+            has_failed = host.units.get(unit, {}).get("Result", "success") != "success"
+            if one.get("on_demand") and host.active(unit) == "inactive" and not has_failed:
                 continue  # asleep
             judge_instance(host, name, unit, digest)
     for one in host.manifest.get("gateway", []):
