@@ -110,7 +110,7 @@ class StartMemory(HostModel):
         return kind.parse_memory(self.lines) if kind else ReportedMemory()
 
     def as_measured(self) -> MeasuredMemory | None:
-        """It as a measured start; None where nothing was computed, or others than its cards answer for its processes."""
+        """It as a measured start; None where nothing was computed, or other cards than its own have its processes."""
         peaks = self._order_peaks()
         if self.computed is None or peaks is None:
             return None

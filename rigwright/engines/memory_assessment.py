@@ -43,6 +43,8 @@ class MemoryAssessment:
     """Sequences of the declared length that certainly fit; None if unknown."""
     key: str = "context"
     """The key of its variant for the context."""
+    is_certain: bool = True
+    """Whether the safe bytes have everything that it takes."""
 
     @property
     def margin(self) -> int | None:
@@ -139,7 +141,8 @@ def assess_computed(
     known = bool(room) and need.is_complete and tokens > 0
     verdict = made.judge(room, swap) if room else None
     # without a start of the same variant, memory of unknown size makes nothing certain
-    if verdict == "fits" and not need.is_complete and made.basis != "same variant":
+    is_certain = need.is_complete or made.basis == "same variant"
+    if verdict == "fits" and not is_certain:
         verdict = "may not fit"
     most = min(MOST_CONTEXT, tokens * LARGEST_FACTOR)
     each = max(STEP, tokens // sequences)
@@ -151,6 +154,7 @@ def assess_computed(
         largest_context=find_largest_context(compute, sequences, most, records, room) if known else None,
         most_parallel=find_most_parallel(compute, each, MOST_SEQUENCES, records, room) if known else None,
         key=need.key,
+        is_certain=is_certain,
     )
 
 

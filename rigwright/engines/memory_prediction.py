@@ -151,8 +151,8 @@ SPREAD = {
     NEIGHBOUR: Uncertainty(96 * MIB, 0.03),
     BIAS: Uncertainty(192 * MIB, 0.05),
 }
-# Without any record: the expected and the most bytes that engines take beyond what is computed, in RAM and on each card,
-# and parts of the computed bytes. Three starts of vLLM took 2.0 to 3.4 GiB more: 1.9 GiB and 9 % of the computed ones.
+# Without any record: bytes beyond the computed ones and a part of those, expected and at most, in RAM and on each card.
+# Three starts of vLLM took 2.0 to 3.4 GiB more: 1.9 GiB and 9 % of the computed bytes.
 Unrecorded = tuple[int, float, int, float]
 UNRECORDED_RAM: Unrecorded = (132 * MIB, 0.0, 512 * MIB, 0.10)
 UNRECORDED_CARD: Unrecorded = (818 * MIB, 0.0, 3 * GIB, 0.10)

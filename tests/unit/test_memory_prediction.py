@@ -117,9 +117,7 @@ def test_a_bias_of_several_cards_has_the_margin_of_each() -> None:
 
 
 # Measured starts without a record, MiB: weights, KV cache, peak (vLLM 0.21.0, one H200).
-@pytest.mark.parametrize(
-    ("weights", "cache", "peak"), [(797, 896, 3774), (2938, 1792, 7060), (14749, 2304, 20512)]
-)
+@pytest.mark.parametrize(("weights", "cache", "peak"), [(797, 896, 3774), (2938, 1792, 7060), (14749, 2304, 20512)])
 def test_the_margin_without_a_record_covers_vllm(weights: int, cache: int, peak: int) -> None:
     launch = computed(engine="vllm 0.21.0", weights=weights * MIB, cache=cache * MIB, work=0)
     made = predict(launch, [])

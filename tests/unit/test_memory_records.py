@@ -146,7 +146,8 @@ def test_parts_of_cards_are_in_the_declared_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("indexes", "declared"), [((0, 1, 2), [0, 1]), ((0,), [0, 1]), ((0, 2), [0, 1]), ((None, None), [0, 1]), ((0, 1), [])]
+    ("indexes", "declared"),
+    [((0, 1, 2), [0, 1]), ((0,), [0, 1]), ((0, 2), [0, 1]), ((None, None), [0, 1]), ((0, 1), [])],
 )
 def test_a_record_of_other_cards_is_no_measurement(indexes: tuple[int | None, ...], declared: list[int]) -> None:
     (one,) = parse_host_records(json.dumps(pair_record(indexes, declared)))

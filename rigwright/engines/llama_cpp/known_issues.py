@@ -31,7 +31,7 @@ DRAFT_TYPES = {
 MOST_TOKENS = 1 << 24  # of any context
 WHOLE_NUMBERS = ("f32", "f16", "bf16")
 # Options that leave a part of the model in RAM, of a size that is unknown beforehand.
-ELSEWHERE = frozenset({"cpu-moe", "n-cpu-moe", "override-tensor", "device", "spec-draft-ngl", "n-gpu-layers-draft"})
+LLAMA_UNSIZED = frozenset({"cpu-moe", "n-cpu-moe", "override-tensor", "device", "spec-draft-ngl", "n-gpu-layers-draft"})
 # llama-arch.cpp, llm_arch_supports_sm_tensor, by the names that files have
 NO_TENSOR_SPLIT = frozenset(
     (
@@ -86,7 +86,7 @@ def _split_and_in_ram(one: PlacedInstance) -> str:
 def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
     """The memory of an instance on its cards; None where the lock has no headers of its model."""
     variant, flags = _llama_variant(one), _llama_variant(one).flags
-    if ELSEWHERE & flags.keys():
+    if LLAMA_UNSIZED & flags.keys():
         return None
     loaded = [
         part

@@ -104,7 +104,7 @@ def read_others(group: str) -> dict[str, int]:
         return {}
     found = 0
     try:
-        names = os.listdir(f"{CGROUPS}/{words[1]}")
+        names = [one.name for one in Path(f"{CGROUPS}/{words[1]}").iterdir()]
     except OSError:
         return {}
     for name in names:
