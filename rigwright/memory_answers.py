@@ -261,7 +261,7 @@ def describe_measured(rig: Rig) -> dict[str, str]:
     return {
         row.instance: row.description if row.is_doubtful else ""
         for row in rows
-        if row.answer and row.answer.prediction.basis != "floor"
+        if row.answer and row.answer.prediction.basis != "floor" and row.verdict != "room unknown"
     }
 
 

@@ -76,7 +76,9 @@ def compute_memory(
 def render_memory_declaration(one: PlacedInstance, fingerprint: str) -> str:
     """The file that the recorder on the host copies into each record of an instance."""
     need = kind_of(one.instance).memory(one)
-    computed = {**asdict(compute_memory(one, need)), "indexes": one.instance.cards} if need else None
+    sizes = asdict(compute_memory(one, need)) if need else {}
+    sizes.pop("parts", None)
+    computed = {**sizes, "indexes": one.instance.cards} if sizes else None
     patterns = kind_of(one.instance).memory_patterns
     value = {"fingerprint": fingerprint, "computed": computed, "patterns": list(patterns)}
     return json.dumps(value, indent=1, sort_keys=True) + "\n"

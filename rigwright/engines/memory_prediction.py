@@ -153,10 +153,9 @@ SPREAD = {
 }
 # Without any record: bytes beyond the computed ones and a part of those, expected and at most, in RAM and on each card.
 # Three starts of vLLM took 2.0 to 3.4 GiB more: 1.9 GiB and 9 % of the computed bytes.
-Unrecorded = tuple[int, float, int, float]
-UNRECORDED_RAM: Unrecorded = (132 * MIB, 0.0, 512 * MIB, 0.10)
-UNRECORDED_CARD: Unrecorded = (818 * MIB, 0.0, 3 * GIB, 0.10)
-UNRECORDED_VLLM: Unrecorded = (1900 * MIB, 0.09, 3 * GIB, 0.15)
+UNRECORDED_RAM = (132 * MIB, 0.0, 512 * MIB, 0.10)
+UNRECORDED_CARD = (818 * MIB, 0.0, 3 * GIB, 0.10)
+UNRECORDED_VLLM = (1900 * MIB, 0.09, 3 * GIB, 0.15)
 UNRECORDED_HOST = 8 * GIB  # RAM of a launch on cards beyond what is computed
 
 
@@ -258,8 +257,8 @@ def _from_bias(launch: ComputedMemory, others: Sequence[MeasuredMemory]) -> Memo
     beyond = max(0, (residuals[-1] - residuals[0]) // 2)
     spread = SPREAD[BIAS].of(need)
     safe, number = launch.floor + residuals[-1] + beyond + spread, len(launch.cards)
-    # records of other models do not show how layers divide: each of several cards has the margin without a record
-    safe = max(safe, _from_floor(launch).safe) if number > 1 else safe
+    if number > 1:  # records of other models do not show how layers divide: each card has the margin without a record
+        safe = max(safe, _from_floor(launch).safe)
     return MemoryPrediction(
         need=need,
         least=max(launch.weights + launch.cache, launch.floor + residuals[0] - beyond - spread),
@@ -275,8 +274,7 @@ def _from_bias(launch: ComputedMemory, others: Sequence[MeasuredMemory]) -> Memo
 def _from_floor(launch: ComputedMemory) -> MemoryPrediction:
     on_cards = UNRECORDED_VLLM if launch.engine.startswith("vllm") else UNRECORDED_CARD
     size, part, most, most_part = on_cards if launch.cards else UNRECORDED_RAM
-    number = max(1, len(launch.cards))
-    floor = launch.floor
+    number, floor = max(1, len(launch.cards)), launch.floor
     return MemoryPrediction(
         need=floor + number * size + ceil(floor * part),
         least=launch.weights + launch.cache,
