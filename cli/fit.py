@@ -15,7 +15,6 @@ from cli.option_types import JSON_OPTION, WholeNumber
 from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
 from cli.tables import print_prose, print_table
 from rigwright.declaration.variant_selection import VariantSwitch, apply_switch
-from rigwright.engines.memory_fit import GIB
 from rigwright.memory_answers import FitRow, assess_rig
 from rigwright.memory_records import AcceptedRecords, UnreadableRecords, as_measurements, load_all_records
 from rigwright.model.instance import Instance
@@ -23,7 +22,7 @@ from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, describe_unknown, format_value
 
 CARDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{1,3}){0,63}")
-COLUMNS = ("rig", "instance", "variant", "place", "takes", "at most", "of", "", "from", "largest context", "parallel")
+COLUMNS = ("rig", "instance", "variant", "place", "GiB", "verdict", "from", "context", "parallel")
 
 
 @click.command()
@@ -53,8 +52,8 @@ def fit(
 
     For each instance of INVENTORY, or for VARIANT in its place: the memory that it takes, by which record, whether it
     fits, and the largest context and parallelism that certainly fit. Records are in memory/HOST.json next to
-    INVENTORY. Contacts hosts only with --accept. Exit status: 0, all fit, or their room is unknown. 1, one does not
-    fit for certain. 2, the command or a file is refused. 3, a host was not reached.
+    INVENTORY. Contacts hosts only with --accept. Exit status: 0, all fit, or are unknown. 1, one may not fit.
+    2, the command or a file is refused. 3, a host was not reached.
     Example: rigwright fit rig.py llamacpp/65k --instance chat --context 131072
     """
     if gguf is not None:
@@ -142,7 +141,5 @@ def _switch_variant(
 def _print_rows(rows: Sequence[FitRow]) -> None:
     print_table(COLUMNS, [row.as_cells() for row in rows])
     for row in rows:
-        if row.ram and row.free_ram and row.ram > row.free_ram:
-            print_prose(
-                f"{row.rig}: {row.instance} takes {row.ram / GIB:.1f} GiB of RAM, and {row.free_ram / GIB:.1f} are free"
-            )
+        if row.ram_description:
+            print_prose(f"{row.rig}: {row.instance} {row.ram_description}")

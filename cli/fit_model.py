@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cli.exit_codes import InvalidRequest
 from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.engines.llama_cpp.model_files import SPLIT
 from rigwright.engines.memory_assessment import assess_computed
 from rigwright.engines.memory_fit import MIB, MemoryNeed
 from rigwright.engines.memory_prediction import (
@@ -46,7 +47,7 @@ def assess_model(
     if header.cache is None:
         raise InvalidRequest(f"--gguf: {format_value(name)} does not state the size of its KV cache in its header")
     placed, measured = _select_cards(cards), as_measurements(books)
-    need = _estimate_need(header, size, bool(placed), context or CONTEXT, parallel or 1)
+    need = _estimate_need(header, size, placed, context or CONTEXT, parallel or 1)
     label = _engine_label(measured, tuple(card.name for card in placed))
 
     def compute(tokens: int, sequences: int) -> ComputedMemory:
@@ -65,6 +66,7 @@ def assess_model(
             work=work,
             later=later,
             host=size - need.weights,
+            parts=need.parts,
         )
 
     room = tuple(card.vram_mib * MIB for card in placed)
@@ -73,8 +75,9 @@ def assess_model(
     return FitRow("", "", Path(name).name, place, answer)
 
 
-def _estimate_need(header: GgufMetadata, size: int, on_cards: bool, context: int, parallel: int) -> MemoryNeed:
-    kept, work = header.cache, header.work
+def _estimate_need(header: GgufMetadata, size: int, cards: tuple[Card, ...], context: int, parallel: int) -> MemoryNeed:
+    kept, work, on_cards = header.cache, header.work, bool(cards)
+    parts = tuple(float(card.vram_mib) for card in cards)
     if kept and kept.window:
         kept = kept.model_copy(update={"window": llama_windowed_cells(MOST_WINDOW, kept.window, MICRO_BATCH)})
     windowed = bool(kept and kept.window)
@@ -88,6 +91,7 @@ def _estimate_need(header: GgufMetadata, size: int, on_cards: bool, context: int
         value_bytes=Fraction(2),
         work=WorkShape(work.width, work.feed_forward, work.heads, windowed=windowed) if work else None,
         repacked=work.repacked if work else 0,
+        parts=parts,
     )
 
 
@@ -115,6 +119,11 @@ def read_header(name: str) -> tuple[GgufMetadata, int]:
     from cli.lock_resolver.downloads import DownloadUnavailable
 
     path = Path(name)
+    if (split := SPLIT.fullmatch(path.name)) and int(split["count"]) > 1:
+        raise InvalidRequest(
+            f"--gguf: {format_value(name)} is one of {int(split['count'])} parts of a model: add the model to an "
+            "inventory, or merge its parts with llama-gguf-split --merge"
+        )
     try:
         size, beginning = _open_here(path) if path.exists() else _open_on_hub(name)
         found = parse_header(name, size, beginning)

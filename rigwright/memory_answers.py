@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from rigwright.engines.known_issue_rule import PlacedInstance
 from rigwright.engines.known_issues import place_instance
+from rigwright.engines.llama_cpp.known_issues import LLAMA_UNSIZED
 from rigwright.engines.memory_assessment import MemoryAssessment, assess_memory, share_cards
 from rigwright.engines.memory_fit import GIB, MIB
-from rigwright.engines.memory_prediction import MeasuredMemory, predict_ram
-from rigwright.memory_records import AcceptedRecords, as_measurements, load_all_records
+from rigwright.engines.memory_prediction import MeasuredMemory, MemoryPrediction, Verdict, predict_ram
+from rigwright.engines.vllm.known_issues import VLLM_UNSIZED
+from rigwright.memory_records import AcceptedRecords, StartMemory, as_measurements, load_all_records
 from rigwright.model.instance import Instance, patches_by_target
 from rigwright.model.rig import Rig
 
@@ -27,38 +29,76 @@ class FitRow:
     place: str
     answer: MemoryAssessment | None
     """None where nothing is known of its model's memory."""
-    ram: int | None = None
-    """Bytes of RAM of an instance on cards; None if unknown."""
+    ram: MemoryPrediction | None = None
+    """RAM of an instance on cards."""
     free_ram: int = 0
-    """Bytes of RAM that its box had; 0 if unknown."""
+    """Bytes of RAM that its box has for it; 0 if unknown."""
+    spare_ram: int = 0
+    """Bytes of RAM that may be free in addition."""
+    gpus: tuple[int, ...] = ()
+    reason: str = "no header in the lock"
+    """Of an answer that is missing."""
+
+    @property
+    def ram_verdict(self) -> Verdict | None:
+        """The verdict on the RAM of an instance on cards; None where that is unknown."""
+        return self.ram.judge((self.free_ram,), self.spare_ram) if self.ram and self.free_ram else None
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on cards and RAM."""
+        if self.answer is None:
+            return "unknown"
+        both = (self.answer.verdict, self.ram_verdict)
+        if "does not fit" in both or None in both[:1]:
+            return "does not fit" if "does not fit" in both else "room unknown"
+        return "may not fit" if "may not fit" in both else "fits"
 
     @property
     def is_doubtful(self) -> bool:
         """Whether it is not certain to fit."""
-        lacks_ram = bool(self.ram and self.free_ram and self.ram > self.free_ram)
-        return lacks_ram or bool(self.answer and self.answer.verdict not in (None, "fits"))
+        return self.verdict in ("may not fit", "does not fit")
+
+    @property
+    def description(self) -> str:
+        """The answer in words; empty without one."""
+        return "; ".join(filter(None, (self.answer.description if self.answer else "", self.ram_description)))
+
+    @property
+    def ram_description(self) -> str:
+        """The statement about its RAM; empty where that is enough."""
+        if not self.ram or self.ram_verdict in (None, "fits"):
+            return ""
+        sizes = f"{self.ram.need / GIB:.1f} GiB (at most {self.ram.safe / GIB:.1f}) of {self.free_ram / GIB:.1f} GiB"
+        return f"takes {sizes} of RAM by {self.ram.basis}: {self.ram_verdict}"
+
+    def _most(self) -> tuple[int | None, int | None]:
+        """The largest context and parallelism that certainly fit; None if unknown."""
+        if self.answer is None or self.ram_verdict not in (None, "fits"):
+            return None, None
+        return self.answer.largest_context, self.answer.most_parallel
 
     def as_cells(self) -> tuple[str, ...]:
         """It for the table."""
-        head = (self.rig, self.instance, self.variant, self.place)
+        place = f"GPU {','.join(map(str, self.gpus))}" if self.gpus else self.place
+        head = (self.rig, self.instance, self.variant, place)
         if (found := self.answer) is None:
-            return (*head, "", "", "", "unknown", "no header in the lock", "", "")
+            return (*head, "", "unknown", self.reason, "", "")
         made = found.prediction
-        room = f"{sum(found.room) / GIB:.1f} GiB" if found.room else ""
-        context = "" if found.largest_context is None else str(found.largest_context)
-        parallel = "" if found.most_parallel is None else str(found.most_parallel)
-        sizes = (f"{made.need / GIB:.1f} GiB", f"{made.safe / GIB:.1f} GiB", room)
-        return (*head, *sizes, found.verdict or "room unknown", found.source, context, parallel)
+        room = f" of {sum(found.room) / GIB:.1f}" if found.room else ""
+        most = ("" if one is None else str(one) for one in self._most())
+        return (*head, f"{made.need / GIB:.1f} to {made.safe / GIB:.1f}{room}", self.verdict, made.basis, *most)
 
     def as_json(self) -> dict[str, Any]:
         """It for programs, bytes."""
         head = {"rig": self.rig, "instance": self.instance, "variant": self.variant, "place": self.place}
         if (found := self.answer) is None:
-            return {**head, "verdict": "unknown"}
+            return {**head, "verdict": "unknown", "reason": self.reason}
         made = found.prediction
+        largest, most = self._most()
         return {
             **head,
-            "verdict": found.verdict or "room unknown",
+            "verdict": self.verdict,
             "need": made.need,
             "safe": made.safe,
             "least": made.least,
@@ -72,11 +112,26 @@ class FitRow:
             "kv_cache": found.computed.cache,
             "context": found.computed.context,
             "parallel": found.computed.parallel,
-            "largest_context": found.largest_context,
-            "most_parallel": found.most_parallel,
-            "ram": self.ram,
+            "largest_context": largest,
+            "most_parallel": most,
+            "ram": self.ram.need if self.ram else None,
+            "ram_safe": self.ram.safe if self.ram else None,
+            "ram_basis": self.ram.basis if self.ram else None,
             "free_ram": self.free_ram or None,
         }
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Bytes that an instance takes at most while it runs all the time."""
+
+    cards: Mapping[int, int] | None
+    """GPU index -> bytes; None if unknown."""
+    ram: int | None
+    """None if unknown."""
+    cards_spare: int = 0
+    """Of them those that it may leave free, on cards together."""
+    ram_spare: int = 0
 
 
 def assess_rig(
@@ -91,31 +146,77 @@ def assess_rig(
     """The answers for instances of a rig, beside its other instances."""
     placed = {one.name: _place(rig, one) for one in rig.instances}
     totals = {index: card.vram_mib * MIB for index, card in enumerate(rig.cards)}
-    needs = {one.name: _card_needs(one, placed[one.name], measured, totals) for one in rig.instances}
-    free_ram, swap = _free_ram(book)
+    driver = _find_driver(rig, book)
+    taken = {one.name: _measure_taken(one, placed[one.name], measured, totals, driver) for one in rig.instances}
     rows = []
     for instance in chosen:
-        left = share_cards(totals, needs, instance.name)
-        ram_room = (free_ram,) if free_ram else ()
-        room = tuple(left[index] for index in instance.cards) if instance.cards else ram_room
-        spare = 0 if instance.cards else swap
-        answer = assess_memory(placed[instance.name], measured, room, swap=spare, context=context, parallel=parallel)
+        others = {name: one for name, one in taken.items() if name != instance.name}
+        free_ram, spare_ram = _ram_room(book, list(others.values()))
+        if instance.cards:
+            room, spare = _card_room(rig, instance, others, totals)
+        else:
+            room, spare = ((free_ram,) if free_ram else ()), spare_ram
+        answer = assess_memory(
+            placed[instance.name], measured, room, swap=spare, context=context, parallel=parallel, driver=driver
+        )
         ram = predict_ram(answer.computed, measured) if answer and instance.cards else None
         place = ", ".join(f"{index}: {rig.cards[index].name}" for index in instance.cards) or "RAM"
-        rows.append(FitRow(host, instance.name, instance.variant_name, place, answer, ram, free_ram))
+        reason = "" if answer else _explain_unknown(instance)
+        row = FitRow(host, instance.name, instance.variant_name, place, answer, ram, free_ram, spare_ram)
+        rows.append(replace(row, gpus=instance.cards, reason=reason))
     return rows
 
 
-def _card_needs(
-    instance: Instance, placed: PlacedInstance, measured: Sequence[MeasuredMemory], totals: Mapping[int, int]
-) -> dict[int, int]:
-    """Bytes that an instance takes of each of its cards while it runs all the time."""
-    found = assess_memory(placed, measured, ())
-    if found is None or instance.is_on_demand:
-        return {}
-    parts = found.prediction.per_card(found.prediction.need)
+def _explain_unknown(instance: Instance) -> str:
+    """Why nothing is known of an instance's memory."""
+    unsized = LLAMA_UNSIZED | VLLM_UNSIZED
+    has_header = any(file.header for file in instance.weights)
+    option = next((name for name in getattr(instance.variant, "flags", {}) if name in unsized), "")
+    return f"flags.{option}" if has_header and option else "no header in the lock"
+
+
+def _find_driver(rig: Rig, book: AcceptedRecords | None) -> str:
+    """The driver of a box by its latest record; empty if unknown, and where the locked driver is another one."""
+    last = _last_record(book)
+    locked = [row.version for rows in rig.driver_supply.packages.values() for row in rows if row.kind == "deb"]
+    known = last.driver if last else ""
+    return known if not locked or any(known in version for version in locked) else ""
+
+
+def _measure_taken(
+    instance: Instance,
+    placed: PlacedInstance,
+    measured: Sequence[MeasuredMemory],
+    totals: Mapping[int, int],
+    driver: str,
+) -> _Taken:
+    if instance.is_on_demand and not instance.keep_warm:
+        return _Taken({}, 0)
+    found = assess_memory(placed, measured, (), driver=driver)
+    if found is None:
+        return _Taken(None if instance.cards else {}, None)
+    made, is_known = found.prediction, found.is_certain
+    if not instance.cards:
+        return _Taken({}, made.safe if is_known else None, ram_spare=made.safe - made.least)
+    parts, ram = made.safe_per_card(), predict_ram(found.computed, measured)
     share = found.computed.share
-    return {index: max(part, int(totals[index] * share)) for index, part in zip(instance.cards, parts, strict=False)}
+    cards = {index: max(part, int(totals[index] * share)) for index, part in zip(instance.cards, parts, strict=False)}
+    is_known = is_known and len(parts) == len(instance.cards)
+    return _Taken(cards if is_known else None, ram.safe, made.safe - made.least, ram.safe - ram.least)
+
+
+def _card_room(
+    rig: Rig, instance: Instance, others: Mapping[str, _Taken], totals: Mapping[int, int]
+) -> tuple[tuple[int, ...], int]:
+    """Free bytes of an instance's cards beside others, and those that may be free in addition; empty if unknown."""
+    beside = {one.name: others[one.name] for one in rig.instances if one.name in others}
+    used = {one.name for one in rig.instances if set(one.cards) & set(instance.cards)} & beside.keys()
+    needs = {name: beside[name].cards for name in used}
+    known = {name: cards for name, cards in needs.items() if cards is not None}
+    if len(known) < len(needs):
+        return (), 0
+    left = share_cards(totals, known, instance.name)
+    return tuple(left[index] for index in instance.cards), sum(beside[name].cards_spare for name in used)
 
 
 def _place(rig: Rig, instance: Instance) -> PlacedInstance:
@@ -125,13 +226,24 @@ def _place(rig: Rig, instance: Instance) -> PlacedInstance:
     )
 
 
-def _free_ram(book: AcceptedRecords | None) -> tuple[int, int]:
-    """RAM and swap that the box had in its latest record; 0 if unknown."""
+def _last_record(book: AcceptedRecords | None) -> StartMemory | None:
     every = [one for records in book.instances.values() for one in records] if book else []
-    if not every:
+    return max(every, key=lambda one: one.moment, default=None)
+
+
+def _ram_room(book: AcceptedRecords | None, others: Sequence[_Taken]) -> tuple[int, int]:
+    """RAM of the box beside its other instances, and bytes that may be free in addition, such as swap; 0 if unknown.
+
+    Args:
+        book: The box's records.
+        others: Its other instances.
+    """
+    last, sizes = _last_record(book), [one.ram for one in others]
+    known = [size for size in sizes if size is not None]
+    if last is None or not last.free_ram or len(known) < len(sizes) or (others and last.machine.others is None):
         return 0, 0
-    last = max(every, key=lambda one: one.moment)
-    return last.free_ram, last.machine.SwapFree
+    left = last.free_ram - sum(known)
+    return max(1, left), last.machine.SwapFree + sum(one.ram_spare for one in others) + min(0, left)
 
 
 def describe_measured(rig: Rig) -> dict[str, str]:
@@ -147,9 +259,9 @@ def describe_measured(rig: Rig) -> dict[str, str]:
     books, measured = _load_measurements(rig.inventory, changed)
     rows = assess_rig(rig.name, rig, rig.instances, measured, books.get(rig.name))
     return {
-        row.instance: row.answer.description if row.is_doubtful else ""
+        row.instance: row.description if row.is_doubtful else ""
         for row in rows
-        if row.answer and row.answer.prediction.basis != "floor"
+        if row.answer and row.answer.prediction.basis != "floor" and row.verdict != "room unknown"
     }
 
 

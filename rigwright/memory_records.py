@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -44,6 +43,7 @@ class CardMemory(HostModel):
     peak: Bytes
     settled: Bytes
     name: Text
+    index: Annotated[int, Field(ge=0, le=255, strict=True)] | None = None
 
 
 class RamMemory(HostModel):
@@ -63,6 +63,8 @@ class MachineMemory(HostModel):
     MemAvailable: Bytes = 0
     SwapFree: Bytes = 0
     shm: Bytes = 0
+    others: Bytes | None = None
+    """Of the other instances on it, without pages of files."""
 
 
 class ComputedSizes(HostModel):
@@ -81,6 +83,8 @@ class ComputedSizes(HostModel):
     later: Bytes = 0
     host: Bytes = 0
     share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
+    indexes: Annotated[tuple[Count, ...], Field(max_length=64)] = ()
+    """Of the cards, in their order."""
 
 
 class StartMemory(HostModel):
@@ -106,12 +110,11 @@ class StartMemory(HostModel):
         return kind.parse_memory(self.lines) if kind else ReportedMemory()
 
     def as_measured(self) -> MeasuredMemory | None:
-        """It as a measured start; None where nothing was computed, or a card does not answer for its processes."""
-        if self.computed is None or len(self.cards) < len(self.computed.cards):
+        """It as a measured start; None where nothing was computed, or other cards than its own have its processes."""
+        peaks = self._order_peaks()
+        if self.computed is None or peaks is None:
             return None
-        values = {one.name: getattr(self.computed, one.name) for one in fields(ComputedMemory)}
-        computed = ComputedMemory(**{**values, "driver": self.driver})
-        peaks = tuple(self.cards[uuid].peak for uuid in sorted(self.cards))
+        computed = ComputedMemory(**{**self.computed.model_dump(exclude={"indexes"}), "driver": self.driver})
         # an engine that takes its share has a larger KV cache than it needs
         available = self.parse_report().cache if computed.share else 0
         if computed.share and not available:
@@ -123,11 +126,24 @@ class StartMemory(HostModel):
         ram = self.host.anon + self.host.shmem if computed.cards else self.host.peak
         return MeasuredMemory(computed, self.moment, peaks, ram)
 
+    def _order_peaks(self) -> tuple[int, ...] | None:
+        """The peaks in the order of its declared cards; None where that is unknown."""
+        declared = self.computed.cards if self.computed else ()
+        if len(self.cards) != len(declared):
+            return None
+        if len(declared) < 2:
+            return tuple(card.peak for card in self.cards.values())
+        peaks = {card.index: card.peak for card in self.cards.values()}
+        indexes = self.computed.indexes if self.computed else ()
+        if None in peaks or sorted(indexes) != sorted(index for index in peaks if index is not None):
+            return None
+        return tuple(peaks[index] for index in indexes)
+
     @property
     def free_ram(self) -> int:
-        """Bytes of RAM that it could have had; 0 if unknown."""
-        available = self.machine.MemAvailable
-        return available + self.host.anon + self.host.shmem if available else 0
+        """Bytes of RAM without any instance; 0 if unknown."""
+        available, own = self.machine.MemAvailable, self.host.anon + self.host.shmem
+        return available + own + (self.machine.others or 0) if available else 0
 
 
 class _HostFile(HostModel):

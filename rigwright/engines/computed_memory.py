@@ -48,7 +48,9 @@ def compute_memory(
     instance = one.instance
     sequences, tokens = need.requests if parallel is None else parallel, need.tokens if context is None else context
     sized = need.with_tokens(tokens, sequences)
-    keys = instance.variant.model_dump(mode="json", exclude={*COMPUTED_KEYS, *IRRELEVANT_KEYS})
+    # of a cache of unknown size, each value of these keys is another variant
+    computed = COMPUTED_KEYS if need.is_complete else frozenset()
+    keys = instance.variant.model_dump(mode="json", exclude={*computed, *IRRELEVANT_KEYS})
     on_cards = bool(one.cards)
     files = sum(artefact.size for artefact in instance.weights)
     weights = sized.weights if on_cards else files
@@ -67,13 +69,16 @@ def compute_memory(
         later=later,
         host=max(0, files - weights),
         share=sized.share if sized.takes_share and on_cards else 0.0,
+        parts=sized.parts,
     )
 
 
 def render_memory_declaration(one: PlacedInstance, fingerprint: str) -> str:
     """The file that the recorder on the host copies into each record of an instance."""
     need = kind_of(one.instance).memory(one)
-    computed = asdict(compute_memory(one, need)) if need else None
+    sizes = asdict(compute_memory(one, need)) if need else {}
+    sizes.pop("parts", None)
+    computed = {**sizes, "indexes": one.instance.cards} if sizes else None
     patterns = kind_of(one.instance).memory_patterns
     value = {"fingerprint": fingerprint, "computed": computed, "patterns": list(patterns)}
     return json.dumps(value, indent=1, sort_keys=True) + "\n"

@@ -43,6 +43,8 @@ class MemoryAssessment:
     """Sequences of the declared length that certainly fit; None if unknown."""
     key: str = "context"
     """The key of its variant for the context."""
+    is_certain: bool = True
+    """Whether the safe bytes have everything that it takes."""
 
     @property
     def margin(self) -> int | None:
@@ -80,6 +82,7 @@ def assess_memory(
     swap: int = 0,
     context: int | None = None,
     parallel: int | None = None,
+    driver: str = "",
 ) -> MemoryAssessment | None:
     """The answer for an instance; None where its kind cannot say what it computes with.
 
@@ -87,9 +90,10 @@ def assess_memory(
         one: The instance on its cards.
         records: Measured starts.
         room: Free bytes of each of its cards, or of RAM; empty if unknown.
-        swap: Free bytes of swap, for an instance in RAM.
+        swap: Bytes that may be free in addition, such as swap for an instance in RAM.
         context: Tokens over all sequences in place of its own.
         parallel: Sequences in place of its own.
+        driver: The driver of its box; empty if unknown.
     """
     need = kind_of(one.instance).memory(one)
     if need is None:
@@ -97,7 +101,7 @@ def assess_memory(
 
     def compute(tokens: int, sequences: int) -> ComputedMemory:
         given = (None, None) if (tokens, sequences) == (need.tokens, need.requests) else (tokens, sequences)
-        return compute_memory(one, need, context=given[0], parallel=given[1])
+        return compute_memory(one, need, driver=driver, context=given[0], parallel=given[1])
 
     return assess_computed(compute, need, records, _limit_room(one, need, room), context, parallel, swap)
 
@@ -128,23 +132,29 @@ def assess_computed(
         room: Free bytes of each card, or of RAM; empty if unknown.
         context: Tokens over all sequences in place of the estimate's.
         parallel: Sequences in place of the estimate's.
-        swap: Free bytes of swap, for a launch in RAM.
+        swap: Bytes that may be free in addition.
     """
     sequences = parallel or need.requests
     tokens = context if context is not None else need.tokens
     computed = compute(tokens, sequences)
     made = predict(computed, records)
-    known = bool(room) and need.cache is not None and tokens > 0
+    known = bool(room) and need.is_complete and tokens > 0
+    verdict = made.judge(room, swap) if room else None
+    # without a start of the same variant, memory of unknown size makes nothing certain
+    is_certain = need.is_complete or made.basis == "same variant"
+    if verdict == "fits" and not is_certain:
+        verdict = "may not fit"
     most = min(MOST_CONTEXT, tokens * LARGEST_FACTOR)
     each = max(STEP, tokens // sequences)
     return MemoryAssessment(
         prediction=made,
         computed=computed,
         room=room,
-        verdict=made.judge(room, swap) if room else None,
+        verdict=verdict,
         largest_context=find_largest_context(compute, sequences, most, records, room) if known else None,
         most_parallel=find_most_parallel(compute, each, MOST_SEQUENCES, records, room) if known else None,
         key=need.key,
+        is_certain=is_certain,
     )
 
 

@@ -48,6 +48,15 @@ class MemoryNeed:
     """Bytes that an engine without cards keeps a second time."""
     takes_share: bool = False
     """Whether it takes all of its share, whatever it needs."""
+    parts: tuple[float, ...] | None = ()
+    """Proportion of the model on each card; empty where all have the same, None if unknown."""
+    has_unknown: bool = False
+    """Whether it takes memory of unknown size, such as a KV cache of a draft without a header."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the sizes of weights and KV caches are known."""
+        return self.cache is not None and not self.has_unknown
 
     @property
     def token_bytes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Literal
 
@@ -45,6 +45,8 @@ class ComputedMemory:
     """Bytes in RAM of a launch on cards, such as embeddings."""
     share: float = 0.0
     """The part of each card that the engine takes whatever it needs; 0 for an engine that takes its need."""
+    parts: tuple[float, ...] | None = field(default=(), compare=False)
+    """Proportion of the model on each card; empty where all have the same, None if unknown."""
 
     @property
     def floor(self) -> int:
@@ -95,7 +97,9 @@ class MemoryPrediction:
     records: int = 0
     """How many records it is from."""
     shares: tuple[float, ...] = ()
-    """The part on each card."""
+    """The part on each card; empty without cards, and where it is unknown."""
+    each: int = 0
+    """Of the safe bytes those that every card has whatever its part is."""
 
     @property
     def margin(self) -> int:
@@ -106,19 +110,25 @@ class MemoryPrediction:
         """The part of so many bytes on each card."""
         return tuple(ceil(size * part) for part in self.shares)
 
+    def safe_per_card(self) -> tuple[int, ...]:
+        """The safe bytes of each card."""
+        return tuple(size + self.each for size in self.per_card(self.safe - self.each * len(self.shares)))
+
     def judge(self, room: Sequence[int], swap: int = 0) -> Verdict:
         """The verdict on free bytes.
 
         Args:
             room: Of each card, or one number for RAM.
-            swap: Of swap, with which RAM can be enough and nothing is certain.
+            swap: Bytes that may be free in addition, with which nothing is certain: swap, and margins of others.
         """
+        alone = len(room) == 1 and len(self.shares) < 2
         split = len(room) > 1 and len(self.shares) == len(room)
-        safe = self.per_card(self.safe) if split else (self.safe,)
-        least = self.per_card(self.least) if split else (self.least,)
-        free = tuple(room) if split else (sum(room),)
-        if all(size <= there for size, there in zip(safe, free, strict=True)):
+        if alone and self.safe <= room[0]:
             return "fits"
+        if split and all(size <= there for size, there in zip(self.safe_per_card(), room, strict=True)):
+            return "fits"
+        # of cards whose parts are unknown, only too little on all of them together is certain
+        least, free = (self.per_card(self.least), tuple(room)) if split else ((self.least,), (sum(room),))
         lacks = any(size > there + swap for size, there in zip(least, free, strict=True))
         return "does not fit" if lacks else "may not fit"
 
@@ -141,10 +151,12 @@ SPREAD = {
     NEIGHBOUR: Uncertainty(96 * MIB, 0.03),
     BIAS: Uncertainty(192 * MIB, 0.05),
 }
-# Without any record: the least and the most that engines take beyond what is computed, in RAM and on each card. A
-# context of CUDA with an engine's kernels takes 300 to 900 MiB; vLLM's graphs and workspaces up to 2 GiB more.
-UNRECORDED_RAM, UNRECORDED_CARD = (16 * MIB, 512 * MIB), (200 * MIB, 3 * GIB)
-UNRECORDED_PART = 0.10
+# Without any record: bytes beyond the computed ones and a part of those, expected and at most, in RAM and on each card.
+# Three starts of vLLM took 2.0 to 3.4 GiB more: 1.9 GiB and 9 % of the computed bytes.
+UNRECORDED_RAM = (132 * MIB, 0.0, 512 * MIB, 0.10)
+UNRECORDED_CARD = (818 * MIB, 0.0, 3 * GIB, 0.10)
+UNRECORDED_VLLM = (1900 * MIB, 0.09, 3 * GIB, 0.15)
+UNRECORDED_HOST = 8 * GIB  # RAM of a launch on cards beyond what is computed
 
 
 def predict(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> MemoryPrediction:
@@ -173,9 +185,8 @@ def _predict_start(launch: ComputedMemory, records: Iterable[MeasuredMemory]) ->
 
 
 def _is_same(one: ComputedMemory, launch: ComputedMemory) -> bool:
-    """Whether a record is of the same variant on the same cards, and of the same driver, as far as that is known."""
-    alike = replace(one, driver="", later=0) == replace(launch, driver="", later=0)
-    return alike and launch.driver in ("", one.driver)
+    """Whether a record is of the same variant on the same cards, and of the same driver."""
+    return replace(one, later=0) == replace(launch, later=0)
 
 
 def _is_neighbour(one: ComputedMemory, launch: ComputedMemory) -> bool:
@@ -196,8 +207,12 @@ def _record_shares(record: MeasuredMemory) -> tuple[float, ...]:
     return tuple(size / total for size in record.cards) if total and record.computed.cards else ()
 
 
-def _even_shares(launch: ComputedMemory) -> tuple[float, ...]:
-    return tuple(1 / len(launch.cards) for _ in launch.cards)
+def _declared_shares(launch: ComputedMemory) -> tuple[float, ...]:
+    """Without a record: those that it declares."""
+    if launch.parts is None:
+        return ()
+    parts = launch.parts or (1.0,) * len(launch.cards)
+    return tuple(part / sum(parts) for part in parts)
 
 
 def _from_same(records: Sequence[MeasuredMemory]) -> MemoryPrediction:
@@ -241,37 +256,46 @@ def _from_bias(launch: ComputedMemory, others: Sequence[MeasuredMemory]) -> Memo
     # few records do not show a quantile's tail: the largest residual, and half of the spread more
     beyond = max(0, (residuals[-1] - residuals[0]) // 2)
     spread = SPREAD[BIAS].of(need)
+    safe, number = launch.floor + residuals[-1] + beyond + spread, len(launch.cards)
+    if number > 1:  # records of other models do not show how layers divide: each card has the margin without a record
+        safe = max(safe, _from_floor(launch).safe)
     return MemoryPrediction(
         need=need,
         least=max(launch.weights + launch.cache, launch.floor + residuals[0] - beyond - spread),
-        safe=launch.floor + residuals[-1] + beyond + spread,
+        safe=safe,
         basis="learned bias",
         moment=max(one.moment for one in others),
         records=len(others),
-        shares=_even_shares(launch),
+        shares=_declared_shares(launch),
+        each=(safe - launch.floor) // number if number > 1 else 0,
     )
 
 
 def _from_floor(launch: ComputedMemory) -> MemoryPrediction:
-    least, most = UNRECORDED_CARD if launch.cards else UNRECORDED_RAM
-    number = max(1, len(launch.cards))
-    floor = launch.floor
+    on_cards = UNRECORDED_VLLM if launch.engine.startswith("vllm") else UNRECORDED_CARD
+    size, part, most, most_part = on_cards if launch.cards else UNRECORDED_RAM
+    number, floor = max(1, len(launch.cards)), launch.floor
     return MemoryPrediction(
-        need=floor + number * (least + most) // 4,
+        need=floor + number * size + ceil(floor * part),
         least=launch.weights + launch.cache,
-        safe=floor + number * most + ceil(floor * UNRECORDED_PART),
+        safe=floor + number * most + ceil(floor * most_part),
         basis="floor",
-        shares=_even_shares(launch),
+        shares=_declared_shares(launch),
+        each=most if launch.cards else 0,
     )
 
 
-def predict_ram(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> int | None:
-    """RAM that a launch on cards keeps, without pages of files; None without a record of its engine on such cards."""
-    known = [one for one in records if one.computed.place == launch.place]
+def predict_ram(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> MemoryPrediction:
+    """RAM that a launch on cards keeps, without pages of files, by records of the same settings."""
+    known = [one for one in records if (one.computed.options, *one.computed.place) == (launch.options, *launch.place)]
     same = [one.host for one in known if _is_same(one.computed, launch)]
     if same:
-        return max(same)
-    return max((one.host - one.computed.host for one in known), default=-launch.host) + launch.host or None
+        need, spread = max(same), SPREAD[SAME].of(max(same))
+        return MemoryPrediction(need, max(0, min(same) - spread), need + spread, "same variant", records=len(same))
+    if known:
+        need = launch.host + max(0, *(one.host - one.computed.host for one in known))
+        return MemoryPrediction(need, launch.host, need + SPREAD[BIAS].of(need), "neighbour", records=len(known))
+    return MemoryPrediction(launch.host, launch.host, launch.host + UNRECORDED_HOST, "floor")
 
 
 Compute = Callable[[int, int], ComputedMemory]

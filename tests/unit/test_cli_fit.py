@@ -110,6 +110,22 @@ def test_a_model_without_a_lock(tmp_path: Path) -> None:
     assert read_answer("--gguf", file)["place"] == "RAM"
 
 
+def test_a_part_of_a_split_model_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "small-00001-of-00003.gguf"
+    write_gguf(file, RandomModel("small", 4, 256, 4, 2, 512, 1000))
+    for name in (file, "owner/name/q4/small-00002-of-00003.gguf"):
+        done = run_fit("--gguf", name)
+        assert done.exit_code == 2
+        assert "is one of 3 parts of a model: add the model to an inventory, or merge" in " ".join(done.output.split())
+
+
+def test_cards_without_a_lock_have_parts_as_they_have_memory(tmp_path: Path) -> None:
+    file = tmp_path / "small.gguf"
+    write_gguf(file, RandomModel("small", 4, 256, 4, 2, 512, 1000))
+    large, small = read_answer("--gguf", file, "--cards", "rtx-5090,rtx-3090")["need_per_card"]
+    assert large > small
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

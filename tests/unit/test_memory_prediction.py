@@ -39,8 +39,9 @@ def test_the_same_variant_is_its_own_record() -> None:
 
 def test_another_driver_is_no_equal_record() -> None:
     record = measured(replace(computed(), driver="595.91"), 500 * MIB)
-    assert predict(computed(), [record]).basis == "same variant"
+    assert predict(replace(computed(), driver="595.91"), [record]).basis == "same variant"
     assert predict(replace(computed(), driver="600.1"), [record]).basis == "neighbour"
+    assert predict(computed(), [record]).basis == "neighbour"
 
 
 def test_another_context_moves_by_the_computed_cache() -> None:
@@ -86,6 +87,45 @@ def test_each_card_needs_its_own_part() -> None:
     assert made.judge((7 * GIB, 5 * GIB)) == "does not fit"
 
 
+@pytest.mark.parametrize("shares", [(), (1.0,), (0.5, 0.25, 0.25)])
+def test_room_of_other_cards_never_fits(shares: tuple[float, ...]) -> None:
+    made = MemoryPrediction(10 * GIB, 10 * GIB, 10 * GIB, "same variant", shares=shares)
+    assert made.judge((30 * GIB, 30 * GIB)) == "may not fit"
+    assert made.judge((4 * GIB, 5 * GIB)) == "does not fit"
+
+
+def test_without_a_record_the_declared_parts_count() -> None:
+    pair = computed(cards=(*CARD, *CARD))
+    declared = predict(replace(pair, parts=(3.0, 1.0)), [])
+    assert declared.shares == (0.75, 0.25)
+    assert declared.judge((8 * GIB, 24 * GIB)) == "may not fit"
+    assert declared.judge((24 * GIB, 8 * GIB)) == "fits"
+    # each card has the engine's own memory whatever its part of the model is
+    assert declared.judge((24 * GIB, 4 * GIB)) == "may not fit"
+    first = predict(replace(pair, parts=(1.0, 0.0)), [])
+    assert first.judge((8 * GIB, 24 * GIB)) == "does not fit"
+    unknown = predict(replace(pair, parts=None), [])
+    assert unknown.judge((24 * GIB, 24 * GIB)) == "may not fit"
+    assert predict(pair, []).shares == (0.5, 0.5)
+
+
+def test_a_bias_of_several_cards_has_the_margin_of_each() -> None:
+    pair = (*CARD, *CARD)
+    records = [measured(computed(name, cards=pair), 500 * MIB) for name in "bcd"]
+    made = predict(computed(cards=pair), records)
+    assert (made.basis, made.safe) == ("learned bias", predict(computed(cards=pair), []).safe)
+
+
+# Measured starts without a record, MiB: weights, KV cache, peak (vLLM 0.21.0, one H200).
+@pytest.mark.parametrize(("weights", "cache", "peak"), [(797, 896, 3774), (2938, 1792, 7060), (14749, 2304, 20512)])
+def test_the_margin_without_a_record_covers_vllm(weights: int, cache: int, peak: int) -> None:
+    launch = computed(engine="vllm 0.21.0", weights=weights * MIB, cache=cache * MIB, work=0)
+    made = predict(launch, [])
+    assert made.basis == "floor"
+    assert made.need == pytest.approx(peak * MIB, rel=0.05)
+    assert made.safe - peak * MIB > GIB
+
+
 def test_what_a_start_does_not_touch_counts_for_certainty_alone() -> None:
     launch = computed(cards=())
     record = MeasuredMemory(launch, "2026-01-01T00:00:00Z", (), launch.floor)
@@ -108,10 +148,16 @@ def test_the_largest_context_and_parallelism_are_certain() -> None:
     assert find_largest_context(compute, 1, 1 << 20, records, (GIB,)) == 0
 
 
-def test_ram_of_a_launch_on_cards_needs_a_record() -> None:
-    assert predict_ram(computed(), []) is None
-    assert predict_ram(computed(), [measured(computed(), 0)]) == 2 * GIB
-    assert predict_ram(computed("b", host=GIB), [measured(computed(), 0)]) == 3 * GIB
+def test_ram_of_a_launch_on_cards_is_certain_by_records_of_its_settings_alone() -> None:
+    same = predict_ram(computed(), [measured(computed(), 0)])
+    assert (same.need, same.basis) == (2 * GIB, "same variant")
+    other = predict_ram(computed("b", host=GIB), [measured(computed(), 0)])
+    assert (other.need, other.least, other.basis) == (3 * GIB, GIB, "neighbour")
+    record = measured(computed(options="no-mmap off"), 0)
+    floor = predict_ram(computed(host=GIB), [record])
+    assert (floor.need, floor.least, floor.basis) == (GIB, GIB, "floor")
+    assert floor.judge((4 * GIB,)) == "may not fit"
+    assert floor.judge((GIB - 1,)) == "does not fit"
 
 
 # Sizes as llama.cpp 0c1e570 reports them, MiB: width, feed-forward, heads, cells, sequences, flash, windowed, buffer.

@@ -129,6 +129,44 @@ def test_without_a_card_that_answers_a_launch_on_cards_is_no_measurement() -> No
     assert one.as_measured() is None
 
 
+def pair_record(indexes: tuple[int | None, ...], declared: list[int], count: int = 2) -> dict[str, object]:
+    """A record of two declared cards."""
+    cards = {
+        f"GPU-{number}2345678": {"peak": size << 30, "settled": 0, "name": "x", "index": index}
+        for number, (size, index) in enumerate(zip((20, 5, 1), indexes, strict=False))
+    }
+    return sample_record(computed={**COMPUTED, "cards": ["rtx"] * count, "indexes": declared}, cards=cards)
+
+
+def test_parts_of_cards_are_in_the_declared_order() -> None:
+    (one,) = parse_host_records(json.dumps(pair_record((0, 3), [3, 0])))
+    found = one.as_measured()
+    assert found is not None
+    assert found.cards == (5 << 30, 20 << 30)
+
+
+@pytest.mark.parametrize(
+    ("indexes", "declared"),
+    [((0, 1, 2), [0, 1]), ((0,), [0, 1]), ((0, 2), [0, 1]), ((None, None), [0, 1]), ((0, 1), [])],
+)
+def test_a_record_of_other_cards_is_no_measurement(indexes: tuple[int | None, ...], declared: list[int]) -> None:
+    (one,) = parse_host_records(json.dumps(pair_record(indexes, declared)))
+    assert one.as_measured() is None
+
+
+def test_memory_of_other_instances_is_free_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "CGROUPS", str(tmp_path))
+    for name, size in (("rigwright-chat", 5), ("rigwright-embed", 7), ("other", 9)):
+        (tmp_path / f"rigwright.slice/{name}.slice").mkdir(parents=True)
+        (tmp_path / f"rigwright.slice/{name}.slice/memory.stat").write_text(f"anon {size}\nfile 100\nshmem 1\n")
+    group = "/rigwright.slice/rigwright-chat.slice/rigwright-chat.service"
+    assert record.read_others(group) == {"others": 8}
+    assert record.read_others("/x.service") == {}
+    values = sample_record(machine={"MemAvailable": 100, "others": 8}, host={"peak": 9, "settled": 9, "anon": 6})
+    (one,) = parse_host_records(json.dumps(values))
+    assert one.free_ram == 114
+
+
 def test_lines_of_a_log_are_cut_and_printable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     journal = tmp_path / "journalctl"
     journal.write_text("#!/bin/sh\nprintf 'n_ctx_slot \\033[2J%0400d\\nother\\n' 7\n")
@@ -230,6 +268,7 @@ def test_the_driver_s_library_names_the_memory_of_processes(tmp_path: Path, monk
     driver = DriverLibrary(str(library))
     assert driver.driver == "595.91.07"
     (card,) = driver.read_cards([os.getpid()])
+    assert card.index == 0
     assert card.uuid == "GPU-0123abcd-0000-1111-2222-333344445555"
     assert (card.name, card.total, card.used, card.free) == ("NVIDIA GeForce RTX 3090", 24 << 30, 13 << 30, 10 << 30)
     assert driver.read_cards([1])[0].used == 0

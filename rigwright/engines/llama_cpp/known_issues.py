@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from math import ceil
 from typing import cast
 
 from rigwright.engines import memory_fit
@@ -15,6 +16,7 @@ from rigwright.engines.llama_cpp.catalog_keys import LlamaVariant
 from rigwright.engines.llama_cpp.model_files import OPTIONS
 from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.memory_prediction import MICRO_BATCH, WorkShape, llama_windowed_cells
+from rigwright.supply.artefact import KvCacheSize
 
 # Bytes of one number in a KV cache of each type (ggml.h: blocks of 32 numbers, with what scales them).
 BYTES = {
@@ -22,10 +24,14 @@ BYTES = {
     **{"q4_0": Fraction(18, 32), "q4_1": Fraction(20, 32), "iq4_nl": Fraction(18, 32)},
     **{"q5_0": Fraction(22, 32), "q5_1": Fraction(24, 32)},
 }
+DRAFT_TYPES = {
+    "k": ("spec-draft-type-k", "cache-type-k-draft"),
+    "v": ("spec-draft-type-v", "cache-type-v-draft"),
+}
 MOST_TOKENS = 1 << 24  # of any context
 WHOLE_NUMBERS = ("f32", "f16", "bf16")
 # Options that leave a part of the model in RAM, of a size that is unknown beforehand.
-ELSEWHERE = frozenset({"cpu-moe", "n-cpu-moe", "override-tensor", "device", "spec-draft-ngl", "n-gpu-layers-draft"})
+LLAMA_UNSIZED = frozenset({"cpu-moe", "n-cpu-moe", "override-tensor", "device", "spec-draft-ngl", "n-gpu-layers-draft"})
 # llama-arch.cpp, llm_arch_supports_sm_tensor, by the names that files have
 NO_TENSOR_SPLIT = frozenset(
     (
@@ -80,7 +86,7 @@ def _split_and_in_ram(one: PlacedInstance) -> str:
 def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
     """The memory of an instance on its cards; None where the lock has no headers of its model."""
     variant, flags = _llama_variant(one), _llama_variant(one).flags
-    if ELSEWHERE & flags.keys():
+    if LLAMA_UNSIZED & flags.keys():
         return None
     loaded = [
         part
@@ -95,7 +101,7 @@ def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
         return None
     sequences = 1 if "kv-unified" in flags else variant.parallel
     batch = _batch(flags)
-    kept = own.cache
+    kept, drafts = _add_draft(one, own.cache)
     if kept and kept.window:
         window = variant.context if "swa-full" in flags else llama_windowed_cells(MOST_TOKENS, kept.window, batch)
         kept = kept.model_copy(update={"window": window})
@@ -118,7 +124,47 @@ def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
         if own.work
         else None,
         repacked=sum(one.work.repacked for one in headers if one.work),
+        parts=_divide(one),
+        has_unknown=not drafts,
     )
+
+
+def _draft_type(flags: Mapping[str, str | bool], letter: str) -> str:
+    return str(next((flags[name] for name in DRAFT_TYPES[letter] if name in flags), "f16"))
+
+
+def _add_draft(one: PlacedInstance, own: KvCacheSize | None) -> tuple[KvCacheSize | None, bool]:
+    """A model's KV cache with that of its draft, in numbers of the model's types, and whether that is all."""
+    variant, flags = _llama_variant(one), _llama_variant(one).flags
+    drafts = [part.files[0].header for part in one.instance.parts if part.option == OPTIONS["draft"]]
+    if not drafts:
+        # layers for drafting that are in the model itself have a KV cache that its header does not state
+        return own, not any(word in str(flags.get("spec-type", "")) for word in ("mtp", "draft", "eagle"))
+    found = drafts[0].cache if drafts[0] else None
+    types = (_draft_type(flags, "k"), _draft_type(flags, "v"))
+    if own is None or found is None or any(name not in BYTES for name in types):
+        return own, False
+    key, value = BYTES[types[0]] / BYTES[variant.cache_type_k], BYTES[types[1]] / BYTES[variant.cache_type_v]
+    added = {
+        "keys": own.keys + ceil(found.keys * key),
+        "values": own.values + ceil(found.values * value),
+        "window": max(own.window, found.window),
+        "window_keys": own.window_keys + ceil(found.window_keys * key),
+        "window_values": own.window_values + ceil(found.window_values * value),
+    }
+    return own.model_copy(update=added), True
+
+
+def _divide(one: PlacedInstance) -> tuple[float, ...] | None:
+    """Proportion of the model on each card: as declared, else as memory; None by rows, whose KV cache is on one."""
+    variant, number = _llama_variant(one), len(one.cards)
+    if number < 2:
+        return ()
+    if variant.split_mode == "none":
+        return None if "main-gpu" in variant.flags else (1.0, *(0.0,) * (number - 1))
+    if variant.split_mode == "row" or (variant.shares and len(variant.shares) != number):
+        return None
+    return tuple(map(float, variant.shares or (card.vram_mib for card in one.cards)))
 
 
 def _batch(flags: Mapping[str, str | bool]) -> int:

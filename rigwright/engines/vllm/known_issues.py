@@ -30,7 +30,7 @@ REQUIRED = {"0.22.0": "0.6.11.post2", "0.23.0": "0.6.12"}
 # Versions of vLLM whose FlashInfer backend begins with compute capability 8.0.
 ABOVE_TURING = SpecifierSet(">=0.24")
 # Options that put a part of the model elsewhere, or make another of it.
-ELSEWHERE = frozenset(
+VLLM_UNSIZED = frozenset(
     (
         *("cpu-offload-gb", "offload-config", "hf-overrides", "load-format"),
         *("enable-expert-parallel", "kv-cache-memory-bytes"),
@@ -130,7 +130,7 @@ def _no_flashinfer(one: PlacedInstance) -> str:
 def estimate_memory(one: PlacedInstance) -> MemoryNeed | None:
     """The memory of an instance on its cards; None where that is not known."""
     variant, model = _vllm_variant(one), _checkpoint(one)
-    if model is None or ELSEWHERE & variant.flags.keys() or (variant.quantization and not model.quantization):
+    if model is None or VLLM_UNSIZED & variant.flags.keys() or (variant.quantization and not model.quantization):
         return None
     # of what is stored in four bytes a number, half would be loaded
     if model.dtype == "float32" and variant.dtype not in ("float32", "float"):

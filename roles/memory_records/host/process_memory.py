@@ -50,6 +50,8 @@ class CardSample:
     used: int
     """Bytes of the looked-at processes; 0 without any."""
     free: int
+    index: int = 0
+    """Its number, in the order of the PCI bus, as inventories have it."""
 
 
 class DriverLibrary:
@@ -91,7 +93,7 @@ class DriverLibrary:
             name = self._text("nvmlDeviceGetName", NAME, card)
             if not uuid or not name or nvml.nvmlDeviceGetMemoryInfo(card, ctypes.byref(memory)) != 0:
                 continue
-            found.append(CardSample(uuid, name, memory.total, self._used(card, known), memory.free))
+            found.append(CardSample(uuid, name, memory.total, self._used(card, known), memory.free, index))
         return found
 
     def _used(self, card: ctypes.c_void_p, known: set[int]) -> int:
@@ -200,6 +202,8 @@ class PeakUse:
     """UUID -> bytes."""
     names: dict[str, str] = field(default_factory=dict)
     """UUID -> the card's name."""
+    indexes: dict[str, int] = field(default_factory=dict)
+    """UUID -> the card's number."""
     ram: int = 0
     last_cards: dict[str, int] = field(default_factory=dict)
     last_ram: RamSample = field(default_factory=RamSample)
@@ -229,7 +233,7 @@ class PeakUse:
         self.last_ram = read_ram(known)
         self.ram = max(self.ram, self.last_ram.peak)
         for one in used:
-            self.names[one.uuid] = one.name
+            self.names[one.uuid], self.indexes[one.uuid] = one.name, one.index
             self.cards[one.uuid] = max(self.cards.get(one.uuid, 0), one.used)
 
     def use_differences(self, count: int) -> None:
@@ -240,6 +244,6 @@ class PeakUse:
             return
         most = sorted(self.taken, key=lambda uuid: self.taken[uuid], reverse=True)[:count]
         self.cards = {uuid: self.taken[uuid] for uuid in most if self.taken[uuid] >= LEAST_FALL}
-        names = {one.uuid: one.name for one in self.library.read_cards(())} if self.cards else {}
-        self.names |= names
+        for one in self.library.read_cards(()) if self.cards else ():
+            self.names[one.uuid], self.indexes[one.uuid] = one.name, one.index
         self.by_difference = bool(self.cards)

@@ -28,6 +28,7 @@ MOST = 2 << 20  # bytes of a record's file
 SETTINGS = "ActiveState,InvocationID,ControlGroup,ExecMainStartTimestampMonotonic,ActiveEnterTimestampMonotonic"
 INVOCATION = re.compile(r"[0-9a-f]{32}")
 GROUP = re.compile(r"(?:/[A-Za-z0-9_.@:\\-]{1,200}){1,16}")
+SLICE = re.compile(r"rigwright-.{1,200}\.slice")
 DIGITS = re.compile(r"[0-9]{1,19}")
 
 
@@ -96,6 +97,23 @@ def write_record(path: str, record: Mapping[str, Any]) -> None:
     unfinished.replace(path)
 
 
+def read_others(group: str) -> dict[str, int]:
+    """RAM of the other instances' control groups, without pages of files; empty where the group is in no slice."""
+    words = group.split("/")
+    if len(words) < 4:
+        return {}
+    found = 0
+    try:
+        names = [one.name for one in Path(f"{CGROUPS}/{words[1]}").iterdir()]
+    except OSError:
+        return {}
+    for name in names:
+        if SLICE.fullmatch(name) and name != words[2]:
+            figures = read_group(f"{CGROUPS}/{words[1]}/{name}")
+            found += figures.get("anon", 0) + figures.get("shmem", 0)
+    return {"others": found}
+
+
 def build_record(
     declaration: Mapping[str, Any], peaks: PeakUse, group: str, invocation: str, seconds: float, lines: Sequence[str]
 ) -> dict[str, Any]:
@@ -106,13 +124,18 @@ def build_record(
         "fingerprint": declaration.get("fingerprint", ""),
         "seconds": round(seconds, 1),
         "cards": {
-            uuid: {"peak": size, "settled": peaks.last_cards.get(uuid, 0), "name": peaks.names[uuid]}
+            uuid: {
+                "peak": size,
+                "settled": peaks.last_cards.get(uuid, 0),
+                "name": peaks.names[uuid],
+                "index": peaks.indexes[uuid],
+            }
             for uuid, size in sorted(peaks.cards.items())
         },
         "by_difference": peaks.by_difference,
         "host": {"peak": peaks.ram, "settled": ram.now, "anon": ram.anon, "file": ram.file, "shmem": ram.shmem},
         "cgroup": read_group(f"{CGROUPS}{group}"),
-        "machine": read_machine(),
+        "machine": {**read_machine(), **read_others(group)},
         "driver": peaks.library.driver,
         "moment": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "invocation": invocation,

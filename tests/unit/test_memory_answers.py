@@ -1,0 +1,115 @@
+"""Answers about the memory of several instances of a box: cards, RAM, neighbours and the driver."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from rigwright.engines.computed_memory import compute_memory
+from rigwright.engines.known_issues import place_instance
+from rigwright.engines.llama_cpp.known_issues import estimate_memory
+from rigwright.memory_answers import FitRow, assess_rig
+from rigwright.memory_records import AcceptedRecords, as_measurements
+from rigwright.model.instance import Instance
+from rigwright.supply.artefact import GgufMetadata, KvCacheSize
+from tests.unit.samples import sample_artefact, sample_card, sample_instance, sample_parts, sample_rig
+
+GIB = 1 << 30
+HEADER = GgufMetadata(architecture="llama", cache=KvCacheSize(keys=1000, values=500))
+CARD = sample_card("8.6")
+
+
+def locked_instance(name: str, size: int = GIB, **changes: object) -> Instance:
+    """An instance of a model with a header."""
+    digest = name[0] * 64
+    parts = sample_parts(sample_artefact(name=name, file=f"{name}.gguf", sha256=digest, size=size, header=HEADER))
+    return sample_instance(name, parts=parts, **changes)
+
+
+def record_start(
+    instance: Instance, peak: int, available: int, driver: str = "", ram: int = 0, **machine: int
+) -> AcceptedRecords:
+    """An accepted record of an instance."""
+    placed = place_instance(instance, [CARD] * len(instance.cards), ())
+    need = estimate_memory(placed)
+    assert need is not None
+    cards = {
+        f"GPU-{index}2345678": {"peak": peak, "settled": peak, "name": "x", "index": index} for index in instance.cards
+    }
+    values = {
+        **{"schema": 1, "fingerprint": "a" * 64, "seconds": 1.0, "cards": cards, "driver": driver, "lines": []},
+        **{"host": {"peak": ram or peak, "settled": 0, "anon": ram or peak}, "moment": "2026-06-10T12:00:00Z"},
+        **{"machine": {"MemAvailable": available, **machine}, "invocation": "1" * 32},
+        "computed": {**asdict(compute_memory(placed, need)), "indexes": instance.cards},
+    }
+    return AcceptedRecords.model_validate_json(json.dumps({"instances": {instance.name: [values]}}))
+
+
+def assess(*instances: Instance, book: AcceptedRecords | None = None) -> dict[str, FitRow]:
+    """The answers for a box with one card."""
+    rig = sample_rig(*instances, cards=(CARD,))
+    measured = as_measurements({"box": book}) if book else []
+    return {row.instance: row for row in assess_rig("box", rig, instances, measured, book)}
+
+
+def test_instances_in_ram_see_each_other() -> None:
+    first, second = locked_instance("a", GIB // 2), locked_instance("b", GIB // 2)
+    book = record_start(first, 600 << 20, 200 << 20, others=0)
+    alone = assess(first, book=book)["a"]
+    assert (alone.free_ram, alone.verdict) == (800 << 20, "fits")
+    both = assess(first, second, book=book)
+    assert [row.verdict for row in both.values()] == ["does not fit", "does not fit"]
+    more = assess(first, second, book=record_start(first, 600 << 20, 800 << 20, others=0))
+    assert [row.verdict for row in more.values()] == ["may not fit", "may not fit"]
+    most = assess(first, second, book=record_start(first, 600 << 20, 4 * GIB, others=0))
+    assert [row.verdict for row in most.values()] == ["fits", "fits"]
+    assert assess(first, replace(second, start="on-demand"), book=book)["a"].verdict == "fits"
+    assert assess(first, second, book=record_start(first, 600 << 20, 200 << 20))["a"].verdict == "room unknown"
+
+
+def test_a_neighbour_that_stays_loaded_takes_its_memory() -> None:
+    large = locked_instance("a", 14 * GIB, cards=(0,))
+    other = replace(locked_instance("b", 14 * GIB, cards=(0,)), start="on-demand")
+    assert assess(large, other)["a"].verdict == "fits"
+    assert assess(large, replace(other, keep_warm=True))["a"].verdict == "does not fit"
+    assert assess(large, replace(other, start="boot"))["a"].verdict == "does not fit"
+
+
+def test_a_neighbour_of_unknown_memory_makes_the_room_unknown() -> None:
+    large = locked_instance("a", 14 * GIB, cards=(0,))
+    moe = locked_instance("b", GIB, cards=(0,), flags={"cpu-moe": True})
+    rows = assess(large, moe)
+    assert (rows["a"].verdict, rows["b"].verdict) == ("room unknown", "unknown")
+    assert rows["b"].as_json()["reason"] == "flags.cpu-moe"
+    assert "flags.cpu-moe" in rows["b"].as_cells()
+    elsewhere = replace(moe, cards=())
+    assert assess(large, elsewhere)["a"].verdict == "fits"
+
+
+@pytest.mark.parametrize(("driver", "basis"), [("595.91", "same variant"), ("600.1", "neighbour"), ("", "neighbour")])
+def test_the_driver_of_the_box_decides_whether_a_start_is_the_same(driver: str, basis: str) -> None:
+    instance = locked_instance("a", cards=(0,))
+    measured = as_measurements({"other": record_start(instance, 2 * GIB, 0, "595.91")})
+    book = record_start(locked_instance("b", cards=(0,)), 2 * GIB, 0, driver)
+    (row,) = assess_rig("box", sample_rig(instance, cards=(CARD,)), [instance], measured, book)
+    assert row.answer is not None
+    assert row.answer.prediction.basis == basis
+
+
+@pytest.mark.parametrize(
+    ("free", "verdict"), [(2 * GIB, "fits"), (0, "fits"), (GIB, "may not fit"), (1, "does not fit")]
+)
+def test_the_verdict_has_ram_too(free: int, verdict: str) -> None:
+    instance = locked_instance("a", cards=(0,))
+    row = assess(instance, book=record_start(instance, 2 * GIB, GIB, ram=GIB, others=0))["a"]
+    row = replace(row, free_ram=free)
+    assert row.as_json()["verdict"] == verdict
+    assert row.is_doubtful == (verdict != "fits")
+    assert ("of RAM" in row.description) == (verdict != "fits")
+    assert (row.as_json()["largest_context"] is None) == (verdict != "fits")
+
+
+def test_a_row_has_less_than_a_hundred_columns() -> None:
+    instance = locked_instance("a-chat", 10 * GIB, cards=(0,))
+    cells = assess(instance)["a-chat"].as_cells()
+    assert sum(map(len, cells)) + 2 * len(cells) < 100
