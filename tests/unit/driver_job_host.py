@@ -98,7 +98,7 @@ class DriverJobHost:
             write_stand_in(root / "bin", name, text)
         for name in ("update-initramfs", "apt-mark", "systemctl", "sleep"):
             write_stand_in(root / "bin", name, REMEMBER)
-        for folder in ("archive", "boot", "modules", "tmp", "dkms"):
+        for folder in ("archive", "boot", "modules", "tmp", "dkms", "settings"):
             (root / folder).mkdir()
         for kernel in KERNELS:
             (root / "headers-of" / kernel / "build").mkdir(parents=True)
@@ -140,7 +140,8 @@ class DriverJobHost:
         if name == "install":
             places |= {"folder": self.store, "modprobe": self.root / "modprobe.conf"}
         script = driver_script(name, made or sample_rig(mirrors={}), **places | changes)
-        for place, folder in {"/boot/": "boot", "/var/lib/dkms/": "dkms", "/lib/modules/": "headers-of"}.items():
+        folders = {"/boot/": "boot", "/var/lib/dkms/": "dkms", "/lib/modules/": "headers-of"}
+        for place, folder in {**folders, "/etc/modprobe.d/": "settings", "/lib/modprobe.d/": "settings"}.items():
             script = script.replace(place, f"{self.root}/{folder}/")
         environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}", "TMPDIR": f"{self.root}/tmp"}
         command = ["sh", "-c", script]

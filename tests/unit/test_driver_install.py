@@ -219,6 +219,17 @@ def test_initial_file_systems_are_made_anew_that_have_not_our_options(host: Driv
     assert sorted(made) == sorted(f"update-initramfs -u -k {name}" for name in (RUNS, NEXT))
 
 
+def test_initial_file_systems_are_made_anew_that_precede_settings_of_modules(host: DriverJobHost) -> None:
+    (host.root / "settings/dkms.conf").touch()
+    for name, seconds in {RUNS: -60, NEXT: 60}.items():
+        image = host.root / "boot" / f"initrd.img-{name}"
+        image.touch()
+        os.utime(image, (image.stat().st_mtime + seconds,) * 2)
+    assert install(host).returncode == 0
+    made = [line for line in host.recorded_commands if line.startswith("update-initramfs")]
+    assert made == [f"update-initramfs -u -k {RUNS}"]
+
+
 def test_a_box_without_initial_file_systems_needs_none(host: DriverJobHost) -> None:
     (host.root / "modprobe.conf").touch()
     assert install(host).returncode == 0

@@ -17,6 +17,8 @@ from tests.unit.nvidia_world import ALL, NvidiaCheckFixture
 from tests.unit.samples import sample_artefact, sample_rig
 
 NEXT = KernelModule("6.8.0-90-generic", True, VERSION, "Dual MIT/GPL", "somebody")
+_MANAGED = driver_rig(C3090, managed=True)
+BUNDLED = replace(_MANAGED, driver_supply=replace(_MANAGED.driver_supply, bundled=True))
 SECURITY = (("linux-image-generic", "6.8.0-90.91"),)
 
 
@@ -191,6 +193,7 @@ def test_every_check_is_seen_red() -> None:
         ("N13", {"packages": ()}, "the driver is not from a package"),
         ("N14", {"rig": RIG}, "the driver is not managed"),
         ("N17", {}, "the driver is from the distribution's archive"),
+        ("N17", {"rig": BUNDLED}, "the driver is from the bundle"),
         ("N20", {"rig": RIG}, "the driver is not managed"),
         ("N21", {"rig": RIG}, "none is declared"),
         ("N21", {"rig": driver_rig(C3090, managed=True)}, "none is declared"),
