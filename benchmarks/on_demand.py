@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks import BenchmarkFailed
 from benchmarks.on_demand_host import (
+    BUDGET,
     CONTEXT,
     GATEWAY_PORT,
     ROUTER_PORT,
@@ -34,8 +35,6 @@ from lab.hosts import LabHost
 from rigwright.project_root import ROOT
 
 GOAL = 1.2
-BUDGET = "1100M"
-"""Holds one model."""
 SLEEPER, IDLE_S, SLEEP_LIMIT_S = "m1", 3, 60.0
 ROUTER = "bench-router"
 SOCKET, KEY = "/run/bench-bare.sock", f"/etc/rigwright/credentials/{SLEEPER}.api-key"
@@ -88,7 +87,7 @@ class OnDemandReport:
     cpus: int
     load: float
     clients: int
-    residence: float
+    residence: int
     wakes: list[WakePair]
     loads: list[LoadRow]
 
@@ -116,7 +115,8 @@ class OnDemandEffort:
     seconds: float
     clients: int
     models: tuple[int, ...]
-    residence: float
+    residence: int
+    with_router: bool = True
     tokens: int = 16
 
 
@@ -146,7 +146,7 @@ def measure(release: str, effort: OnDemandEffort, show: Callable[[str], None]) -
                 wakes.append(measure_pair(box, is_bare_first=number % 2 == 1))
             loads = []
             for count in effort.models:
-                for server in (OURS, THEIRS):
+                for server in (OURS, THEIRS) if effort.with_router else (OURS,):
                     show(f"{count} models, {server}")
                     loads.append(measure_load(box, server, names[:count], effort))
             load = os.getloadavg()[0]

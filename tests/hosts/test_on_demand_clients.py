@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.on_demand_host import GATEWAY_PORT, OnDemandBox, write_operator_folder
-from benchmarks.on_demand_load import RandomLoad, RandomRequest
+from benchmarks.on_demand_host import BUDGET, GATEWAY_PORT, OnDemandBox, write_operator_folder
+from benchmarks.on_demand_load import RandomLoad
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.conftest import BootHost
 from tests.hosts.gateway_box import LOG
@@ -17,8 +17,7 @@ from tests.hosts.support import red_check_lines, run_deploy
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 RESIDENCE_S = 2.0
-# of one of them, at first by its declaration and then as measured, but not of two
-BUDGET = {"host_memory": "1100M", "residence": RESIDENCE_S}
+ON_DEMAND = {"host_memory": BUDGET, "residence": RESIDENCE_S}
 CLIENTS, SECONDS, TOKENS = 8, 60.0, 8
 LOAD = RandomLoad(f"127.0.0.1:{GATEWAY_PORT}", ("one", "two"), CLIENTS, SECONDS, TOKENS)
 DISTURBANCES = (
@@ -32,7 +31,7 @@ DISTURBANCES = (
 @pytest.fixture
 def box(lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path) -> Iterator[OnDemandBox]:
     host = boot(first_run.layer)
-    inventory = write_operator_folder(tmp_path, lab, host, {"one": {}, "two": {}}, BUDGET)
+    inventory = write_operator_folder(tmp_path, lab, host, {"one": {}, "two": {}}, ON_DEMAND)
     run = run_deploy(inventory)
     assert run.status == 0, run.said
     yield OnDemandBox(host, inventory, ("one", "two"))
@@ -78,8 +77,3 @@ def load_seconds(box: OnDemandBox) -> dict[str, float]:
     """Of each instance's last load, as the ledger has it."""
     ledger = json.loads(box.host.run("cat /var/lib/rigwright/residency/ledger.json"))
     return {name: float(row["load_seconds"]) for name, row in ledger["instances"].items()}
-
-
-def waits(rows: list[RandomRequest]) -> list[float]:
-    """Seconds to the first token, longest first."""
-    return sorted((one.first_s for one in rows), reverse=True)
