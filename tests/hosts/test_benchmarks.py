@@ -192,3 +192,13 @@ def test_memory_of_engines(tmp_path: Path) -> None:
     engine = ROOT / "tests/stand_ins/allocating_engine.py"
     said = benchmark("memory-fit", "--server", engine, "--models", tmp_path, "--count", "1")
     assert "5 variants, 6 starts, 0 failed" in said
+
+
+@pytest.mark.all_only
+def test_models_on_demand(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    said = benchmark("on-demand", "--pairs", "1", "--seconds", "10", "--models", "2", "--clients", "2", "--json", file)
+    assert "median ratio" in said
+    loads = json.loads(file.read_text())["loads"]
+    assert [row["server"] for row in loads] == ["Rigwright", "llama-server's router"]
+    assert [one["problem"] for row in loads for one in row["requests"] if one["problem"]] == []

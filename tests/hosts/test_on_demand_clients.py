@@ -16,7 +16,7 @@ from tests.hosts.host_layers import ConvergedLayers
 from tests.hosts.support import red_check_lines, run_deploy
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
-RESIDENCE_S = 2.0
+RESIDENCE_S = 2
 ON_DEMAND = {"host_memory": BUDGET, "residence": RESIDENCE_S}
 CLIENTS, SECONDS, TOKENS = 8, 60.0, 8
 LOAD = RandomLoad(f"127.0.0.1:{GATEWAY_PORT}", ("one", "two"), CLIENTS, SECONDS, TOKENS)
