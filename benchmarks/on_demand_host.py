@@ -86,8 +86,7 @@ def write_operator_folder(
     weight = lab.shelf_folder / f"{WEIGHT}.gguf"
     if not weight.exists():
         tiny_model.write_model(weight, size=SIZE)
-    with weight.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256(weight.read_bytes()).hexdigest()
     row: dict[str, object] = {"kind": "weight", "name": WEIGHT, "version": "1", "file": weight.name}
     row |= {"sha256": digest, "size": weight.stat().st_size, "sources": [f"shelf:{weight.name}"]}
     lines = ["[[artefact]]", *(f"{key} = {json.dumps(value)}" for key, value in row.items()), ""]
