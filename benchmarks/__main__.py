@@ -441,9 +441,7 @@ def on_demand(
     head = ("server", "models", "seconds", "requests", "lost", "refused", "wait P50 s", "P95 s", "longest s", "tokens")
     print_table(head, [one.table_row() for one in report.loads])
     click.echo(report.goal())
-    click.echo(
-        f"{report.date}, {report.cpus} CPUs, {clients} clients, residence {residence} s, load {report.load:.1f}"
-    )
+    click.echo(f"{report.date}, {report.cpus} CPUs, {clients} clients, residence {residence} s, load {report.load:.1f}")
 
 
 @main.command("memory-fit")

@@ -23,12 +23,12 @@ from lab.throwaway_lab import ThrowawayLab
 from rigwright.project_root import ROOT
 from rigwright.supply.lock import rows_digest
 
-BUDGET = "1000M"
+BUDGET = "1200M"
 GATEWAY_PORT, ROUTER_PORT, FIRST_PORT = 8000, 9000, 8020
-CONTEXT, SLOTS, THREADS = 16384, 4, 2
+CONTEXT, SLOTS, THREADS = 32768, 4, 2
 WEIGHT = "sleeping-rig"
-# 104 million weights, 208 MB, and a KV cache of 201 MB, all in memory of the process: its need is nearly that of its
-# declaration, so that the budget holds one model by declaration and one as measured.
+# 104 million weights, 208 MB, and a KV cache of 402 MB, all in memory of the process. BUDGET holds one model by its
+# declaration (1147 MB), and not two as measured (about 680 MB each).
 SIZE = tiny_model.LlamaSize(layers=12, width=768, heads=12, kv_heads=4, feed_forward=3072, context=CONTEXT)
 CATALOG = f"""
 [inputs.{WEIGHT}]

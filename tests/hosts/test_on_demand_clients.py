@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-
 RESIDENCE_S = 2
 ON_DEMAND = {"host_memory": BUDGET, "residence": RESIDENCE_S}
 CLIENTS, SECONDS, TOKENS = 8, 60.0, 8
+# a proof of each, and of each two loads for clients
+FEWEST_LOADS = 6
 LOAD = RandomLoad(f"127.0.0.1:{GATEWAY_PORT}", ("one", "two"), CLIENTS, SECONDS, TOKENS)
 DISTURBANCES = (
     "systemctl kill --signal=KILL rigwright_residency.service",
@@ -70,6 +72,10 @@ def test_clients_of_two_models_that_do_not_fit_lose_no_request(box: OnDemandBox)
     longest = max(rows, key=lambda one: one.first_s)
     bound = 2 * (max(loads.values()) + RESIDENCE_S + 2 * answers) + 10
     assert longest.first_s <= bound, (longest, loads, answers)
+    # also by what was measured, one at a time
+    journal = box.host.run("journalctl --unit=rigwright_residency --output=cat --no-pager")
+    assert sum(journal.count(f"{name} is starting") for name in ("one", "two")) >= FEWEST_LOADS
+    assert len(box.loaded()) == 1
     assert red_check_lines(box.inventory) == {}
 
 
