@@ -19,6 +19,7 @@ import benchmarks.gateway_boxes
 import benchmarks.gateway_overhead
 import benchmarks.inventory_load
 import benchmarks.noop_deploy
+import benchmarks.on_demand
 import benchmarks.pull_fleet
 import benchmarks.verb_durations
 import benchmarks.weight_fetch
@@ -405,6 +406,42 @@ def pullers(boxes: int, file: str | None) -> None:
     ]
     print_table(("round", "boxes", "verified", "requests/box", "bytes/box", "nginx processor s", "seconds"), rows)
     click.echo(f"{report.date}, {report.cpus} CPUs, load {report.load:.1f}")
+
+
+@main.command("on-demand")
+@RELEASE
+@click.option("--pairs", type=click.IntRange(1, 100), default=10, show_default=True, help="Of a wake and a bare start.")
+@click.option("--seconds", type=click.FloatRange(1, 86400), default=60, show_default=True, help="Of each load.")
+@click.option("--clients", type=click.IntRange(1, 1000), default=8, show_default=True, help="Of each load.")
+@click.option("--models", callback=parse_counts, default="2,5", show_default=True, help="That clients ask for.")
+@click.option("--residence", type=click.IntRange(0, 600), default=5, show_default=True, help="Of `on_demand`.")
+@click.option("--router/--no-router", "with_router", default=True, show_default=True, help="Whether it is measured.")
+@JSON_OPTION
+def on_demand(
+    release: str,
+    pairs: int,
+    seconds: float,
+    clients: int,
+    models: list[int],
+    residence: int,
+    with_router: bool,
+    file: str | None,
+) -> None:
+    """Time wakes beside bare starts of the engine, and random models beside llama-server's router mode.
+
+    On one throwaway host, by llama.cpp on the processor, with memory for one model at a time. Clients ask for models at
+    random, half of them by streams; both servers get the same requests. A wake begins with the request of a client at
+    the gateway and ends with the first token. Needs root and some ten minutes.
+    """
+    effort = benchmarks.on_demand.OnDemandEffort(pairs, seconds, clients, tuple(models), residence, with_router)
+    with errors() as show:
+        report = benchmarks.on_demand.measure(release, effort, show)
+    if file:
+        write_output(file, report.as_json())
+    head = ("server", "models", "seconds", "requests", "lost", "refused", "wait P50 s", "P95 s", "longest s", "tokens")
+    print_table(head, [one.table_row() for one in report.loads])
+    click.echo(report.goal())
+    click.echo(f"{report.date}, {report.cpus} CPUs, {clients} clients, residence {residence} s, load {report.load:.1f}")
 
 
 @main.command("memory-fit")

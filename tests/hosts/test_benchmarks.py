@@ -199,3 +199,13 @@ def test_many_boxes_pull_from_one_web_server(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     benchmark("pullers", "--boxes", "8", "--json", file)
     assert [(row["boxes"], row["verified"]) for row in json.loads(file.read_text())["rows"]] == [(8, 8), (8, 8)]
+
+
+@pytest.mark.all_only
+def test_models_on_demand(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    said = benchmark("on-demand", "--pairs", "1", "--seconds", "10", "--models", "2", "--clients", "2", "--json", file)
+    assert "median ratio" in said
+    loads = json.loads(file.read_text())["loads"]
+    assert [row["server"] for row in loads] == ["Rigwright", "llama-server's router"]
+    assert [one["problem"] for row in loads for one in row["requests"] if one["problem"]] == []

@@ -324,8 +324,9 @@ def pull_once(settings: PullSettings, now: datetime) -> tuple[str, str]:
     else:
         pull.run()
         value = pull.record.value
-    print(": ".join(filter(None, (value["outcome"], value["reason"], value["text"]))))
+    outcome, reason, text = (str(value[name]) for name in ("outcome", "reason", "text"))
+    print(": ".join(filter(None, (outcome, reason, text))))
     if settings.metrics:
         with suppress(OSError):
             write_whole(settings.metrics, render_pull_metrics(value))
-    return value["outcome"], value["reason"]
+    return outcome, reason

@@ -1,0 +1,134 @@
+"""A throwaway host whose gateway offers equal models, loaded on demand by the real llama.cpp on the processor."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import BenchmarkFailed
+from benchmarks.gateway_host import rigwright
+from benchmarks.noop_deploy import own_lab
+from benchmarks.on_demand_load import RandomLoad, RandomRequest
+from lab import engine_cache, tiny_model
+from lab.hosts import HostSpec, LabHost
+from lab.throwaway_lab import ThrowawayLab
+from rigwright.project_root import ROOT
+from rigwright.supply.lock import rows_digest
+
+BUDGET = "1200M"
+GATEWAY_PORT, ROUTER_PORT, FIRST_PORT = 8000, 9000, 8020
+CONTEXT, SLOTS, THREADS = 32768, 4, 2
+WEIGHT = "sleeping-rig"
+# 104 million weights, 208 MB, and a KV cache of 402 MB, all in memory of the process. BUDGET holds one model by its
+# declaration (1147 MB), and not two as measured (about 680 MB each).
+SIZE = tiny_model.LlamaSize(layers=12, width=768, heads=12, kv_heads=4, feed_forward=3072, context=CONTEXT)
+CATALOG = f"""
+[inputs.{WEIGHT}]
+kind = "weight"
+version = "1"
+sources = ["shelf:{WEIGHT}.gguf"]
+
+[models.{WEIGHT}]
+file = "{WEIGHT}"
+
+[variants."llamacpp/sleeping"]
+engine = "llama.cpp"
+model = "{WEIGHT}"
+context = {CONTEXT}
+parallel = {SLOTS}
+
+[variants."llamacpp/sleeping".flags]
+threads = "{THREADS}"
+load-mode = "none"
+"""
+
+
+@dataclass(frozen=True)
+class OnDemandBox:
+    """The host, deployed."""
+
+    host: LabHost
+    inventory: Path
+    models: tuple[str, ...]
+
+    def run_load(self, load: RandomLoad) -> list[RandomRequest]:
+        """Run clients in the host's network."""
+        program = [sys.executable, "-I", str(ROOT / "benchmarks" / "on_demand_load.py")]
+        done = subprocess.run(
+            ["ip", "netns", "exec", self.host.namespace, *program],
+            input=json.dumps(asdict(load)),
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise BenchmarkFailed(done.stderr[-1000:])
+        return [RandomRequest(**row) for row in json.loads(done.stdout)]
+
+    def loaded(self) -> set[str]:
+        """Models whose units are active."""
+        units = (f"rigwright-{name}" for name in self.models)
+        states = self.host.run(shlex.join(("systemctl", "is-active", *units)), check=False).split()
+        return {name for name, state in zip(self.models, states, strict=True) if state == "active"}
+
+
+def write_operator_folder(
+    folder: Path, lab: ThrowawayLab, host: LabHost, models: dict[str, dict[str, Any]], budget: dict[str, Any]
+) -> Path:
+    """The operator's folder: catalogue, lock, weights on the shelf, and the inventory, which is returned."""
+    weight = lab.shelf_folder / f"{WEIGHT}.gguf"
+    if not weight.exists():
+        tiny_model.write_model(weight, size=SIZE)
+    digest = hashlib.sha256(weight.read_bytes()).hexdigest()
+    row: dict[str, object] = {"kind": "weight", "name": WEIGHT, "version": "1", "file": weight.name}
+    row |= {"sha256": digest, "size": weight.stat().st_size, "sources": [f"shelf:{weight.name}"]}
+    lines = ["[[artefact]]", *(f"{key} = {json.dumps(value)}" for key, value in row.items()), ""]
+    head = f'schema = 1\nartefacts = 1\ndigest = "{rows_digest([row])}"\n'
+    for name, text in (("catalog/sleeping.toml", CATALOG), ("locks/sleeping.lock.toml", head + "\n".join(lines))):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    declared = {"variant": "llamacpp/sleeping", "start": "on-demand"}
+    instances = {
+        name: declared | {"port": FIRST_PORT + number} | keys for number, (name, keys) in enumerate(models.items())
+    }
+    gateway = {
+        "listeners": {"lan": {"address": "0.0.0.0", "port": GATEWAY_PORT, "keys": False, "evict": True}},
+        "models": {name: {"instances": [name]} for name in models},
+    }
+    entry = {
+        **host.inventory_keys,
+        "instances": instances,
+        "gateway": gateway,
+        "on_demand": budget,
+        "mirrors": {"shelf": [lab.shelf_url]},
+    }
+    inventory = folder / "rig.py"
+    inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {entry!r}}})\n")
+    return inventory
+
+
+@contextmanager
+def deploy_on_demand(
+    folder: Path, release: str, models: dict[str, dict[str, Any]], budget: dict[str, Any]
+) -> Iterator[OnDemandBox]:
+    """The host, gone when the block ends.
+
+    Args:
+        folder: For the operator's files.
+        release: The host's Debian.
+        models: Name -> further keys of its instance.
+        budget: `on_demand` of the inventory.
+    """
+    with own_lab() as lab:
+        (host,) = lab.up([HostSpec("h1", release, engine_cache.cached_layers(release))])
+        inventory = write_operator_folder(folder, lab, host, models, budget)
+        rigwright("deploy", str(inventory))
+        engine_cache.save_engines(host)
+        yield OnDemandBox(host, inventory, tuple(models))

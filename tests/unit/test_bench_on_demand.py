@@ -1,0 +1,87 @@
+"""The benchmark's clients of models at random, by a server that streams, refuses, and breaks off."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+from benchmarks.on_demand import LoadRow, OnDemandReport, WakePair
+from benchmarks.on_demand_load import RandomLoad, RandomRequest, run_load
+
+TOKENS = 3
+USAGE = {"usage": {"completion_tokens": TOKENS}, "choices": []}
+STREAM = f": waiting, position 1, about 2 s\n\ndata: {{}}\n\ndata: {json.dumps(USAGE)}\n\ndata: [DONE]\n\n"
+FAILED = ': waiting\n\ndata: {"error": {"message": "it did not start"}}\n\ndata: [DONE]\n\n'
+CUT = "data: {}\n\n"
+
+
+class StandInServer(BaseHTTPRequestHandler):
+    """Answers by the model's name."""
+
+    def do_POST(self) -> None:
+        """Answer."""
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if asked["model"] == "busy":
+            self.send_response(503)
+            self.send_header("Retry-After", "1")
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.end_headers()
+        text = {"failed": FAILED, "cut": CUT}.get(asked["model"], STREAM)
+        self.wfile.write((text if asked["stream"] else json.dumps(USAGE)).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def serve() -> Iterator[str]:
+    """Address of the server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), StandInServer) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def ask(at: str, model: str, plain: float, requests: int = 1) -> list[RandomRequest]:
+    """The requests of one client."""
+    return run_load(RandomLoad(at, (model,), 1, 60.0, TOKENS, requests=requests, plain=plain))
+
+
+def test_each_end_of_a_request_is_told_from_the_others() -> None:
+    with serve() as at:
+        (stream,) = ask(at, "chat", 0.0)
+        (plain,) = ask(at, "chat", 1.0)
+        (busy,) = ask(at, "busy", 1.0)
+        (failed,) = ask(at, "failed", 0.0)
+        (cut,) = ask(at, "cut", 0.0)
+    assert (stream.problem, stream.comments, stream.tokens) == ("", 1, TOKENS)
+    assert (plain.problem, plain.comments, plain.tokens) == ("", 0, TOKENS)
+    assert busy.is_refusal
+    assert not busy.is_lost
+    assert failed.is_lost
+    assert "it did not start" in failed.problem
+    assert cut.problem == "the stream ended early"
+
+
+def test_a_seed_gives_every_server_the_same_requests() -> None:
+    loads = []
+    for _ in range(2):
+        with serve() as at:
+            rows = run_load(RandomLoad(at, ("one", "two", "three"), 3, 60.0, TOKENS, requests=5))
+        loads.append(sorted((one.client, one.model, one.stream) for one in rows))
+    assert loads[0] == loads[1]
+    assert len(loads[0]) == 15
+
+
+def test_a_report_has_the_median_of_the_pairs_and_counts_lost_requests() -> None:
+    rows = [RandomRequest(0, "m1", True, 0.0, 200, wait, wait, 0, TOKENS) for wait in (1.0, 2.0, 9.0)]
+    rows += [RandomRequest(0, "m1", True, 0.0, problem="cut"), RandomRequest(0, "m1", True, 0.0, 503, retry_s=5)]
+    rows[-1].problem = "503"
+    row = LoadRow("Rigwright", 2, 60.0, rows)
+    report = OnDemandReport("now", 2, 1.0, 8, 5, [WakePair(1.1, 1.0), WakePair(3.0, 1.0), WakePair(1.2, 1.0)], [row])
+    assert report.loads[0].table_row() == ("Rigwright", "2", "60", "5", "1", "1", "2.0", "2.0", "9.0", "9")
+    assert "median ratio 1.20 of 3 pairs (1.10 to 3.00); goal 1.2: reached" in report.goal()
+    assert json.loads(report.as_json())["wakes"][0] == {"wake_s": 1.1, "bare_s": 1.0}
