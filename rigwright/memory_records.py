@@ -110,18 +110,22 @@ class StartMemory(HostModel):
         return kind.parse_memory(self.lines) if kind else ReportedMemory()
 
     def as_measured(self) -> MeasuredMemory | None:
-        """It as a measured start; None where nothing was computed, or other cards than its own have its processes."""
+        """It as a measured start; None where nothing was computed, other cards than its own have its
+        processes, or its figures contradict each other."""
         peaks = self._order_peaks()
         if self.computed is None or peaks is None:
             return None
         computed = ComputedMemory(**{**self.computed.model_dump(exclude={"indexes"}), "driver": self.driver})
         # an engine that takes its share has a larger KV cache than it needs
         available = self.parse_report().cache if computed.share else 0
-        if computed.share and not available:
+        if computed.share and not 0 < available <= min(peaks, default=0):
             return None
         if computed.share:
             each = computed.cache // max(1, len(computed.cards))
             peaks = tuple(max(0, peak - available + each) for peak in peaks)
+        # an engine that writes false lines of its own must make no other launch fit
+        if computed.cards and sum(peaks) < computed.weights + computed.cache:
+            return None
         # of a launch on cards, pages of files are free memory
         ram = self.host.anon + self.host.shmem if computed.cards else self.host.peak
         return MeasuredMemory(computed, self.moment, peaks, ram)
