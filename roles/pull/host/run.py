@@ -316,6 +316,7 @@ def main(words: list[str]) -> int:
 
 def pull_once(settings: PullSettings, now: datetime) -> tuple[str, str]:
     """Pull once; returns the outcome and its reason."""
+    value: dict[str, Any]
     try:
         pull = BoxPull(settings, now)
     except RecordUnreadable as error:
@@ -328,4 +329,4 @@ def pull_once(settings: PullSettings, now: datetime) -> tuple[str, str]:
     if settings.metrics:
         with suppress(OSError):
             write_whole(settings.metrics, render_pull_metrics(value))
-    return value["outcome"], value["reason"]
+    return str(value["outcome"]), str(value["reason"])
