@@ -316,6 +316,7 @@ def main(words: list[str]) -> int:
 
 def pull_once(settings: PullSettings, now: datetime) -> tuple[str, str]:
     """Pull once; returns the outcome and its reason."""
+    value: dict[str, Any]
     try:
         pull = BoxPull(settings, now)
     except RecordUnreadable as error:
