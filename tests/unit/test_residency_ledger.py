@@ -443,7 +443,9 @@ def test_memory_that_a_sleeping_instance_has_left_is_not_free(unit: str) -> None
     state, actions = decide(TWO, state, seen(100.0, FULL, one=unit, two="inactive"))
     assert not actions
     state, actions = decide(TWO, state, seen(111.0, FULL, one=unit, two="inactive"))
-    assert next(one.text for one in actions).startswith("refused memory 30 it needs 6144 MiB of card 0, of 10240; other")
+    assert next(one.text for one in actions).startswith(
+        "refused memory 30 it needs 6144 MiB of card 0, of 10240; other"
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ OTHER = "GPU-fedcba98-89ab-cdef-0123-456789abcdef"
 def test_memory_of_a_card_by_instance_and_by_other_processes() -> None:
     cards = f"0, {UUID}, 5000, 19000\n1, {OTHER}, 10, 23990\n"
     rows = ((100, UUID, "3000"), (101, UUID, "1000"), (102, UUID, "500"), (100, OTHER, "5"))
-    rows += tuple((process, uuid, "[N/A]") for process in (103, 104) for uuid in (UUID, OTHER))
-    apps = "".join(f"{process}, {uuid}, {size}\n" for process, uuid, size in rows)
+    unnamed = [(process, uuid, "[N/A]") for process in (103, 104) for uuid in (UUID, OTHER)]
+    apps = "".join(f"{process}, {uuid}, {size}\n" for process, uuid, size in (*rows, *unnamed))
     found, uuids = observation.parse_cards(cards, apps, {100: "one", 101: "one", 103: "two"})
     assert uuids == {"0": UUID, "1": OTHER}
     assert found["0"] == MemoryDevice(24000 * MIB, 5000 * MIB, {"one": 4000 * MIB, "two": 0}, frozenset({"two"}))

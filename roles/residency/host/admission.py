@@ -64,7 +64,7 @@ class Admission:
     def held(self, name: str, device: str) -> int:
         """Bytes of a device's use that are a loaded instance's: its need where the driver does not name them."""
         one = self.seen.devices[device]
-        measured = name in one.ours or self.state.entries[name].phase == STARTING
+        measured = name in one.ours or self.state.entries[name].phase in (STARTING, STOPPING)
         return one.ours.get(name, 0) if measured and name not in one.unmeasured else self.reserved(name, device)
 
     def foreign(self, device: str) -> int:
