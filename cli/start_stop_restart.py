@@ -18,6 +18,7 @@ from rigwright.host.deploy_lock_state import render_holder_record
 from rigwright.problems import describe_unknown, printable
 from rigwright.serving import start_stop_by_hand
 from rigwright.serving.start_stop_by_hand import LifecycleOutcome, LifecycleVerb
+from rigwright.serving.takeover import drain_seconds
 from roles import root_shell
 
 INSTANCES_ARGUMENT = click.argument(
@@ -117,7 +118,7 @@ def _run_on_instances(
 def _run_on_box(box: ConnectedHost, verb: LifecycleVerb, names: list[str], *, recompile: bool) -> LifecycleOutcome:
     holder = render_holder_record(f"{verb} of {', '.join(names)}")
     script = start_stop_by_hand.render_lifecycle_script(
-        box.rig.roots, box.rig.instances, verb, names, holder, recompile=recompile
+        box.rig.roots, box.rig.instances, verb, names, holder, recompile=recompile, drain=drain_seconds(box.rig.gateway)
     )
     longest = max(one.variant.ready_timeout for one in box.rig.instances if one.name in names)
     try:

@@ -9,6 +9,7 @@ from typing import Literal
 from rigwright.host import script_output
 from rigwright.host.deploy_lock_state import LOCKS, parse_holder
 from rigwright.host.script_output import free_text, unit, word
+from rigwright.model.gateway_schema import DRAIN
 from rigwright.model.instance import CACHES, WARM, Instance
 from rigwright.model.roots import Roots
 from rigwright.render import render
@@ -67,6 +68,7 @@ def render_lifecycle_script(
     holder: str,
     *,
     recompile: bool = False,
+    drain: int = DRAIN,
 ) -> str:
     """The script that root runs on a host.
 
@@ -77,13 +79,18 @@ def render_lifecycle_script(
         names: To which instances of it.
         holder: The record of the deploy lock's holder, without a newline.
         recompile: Whether what they have compiled is removed before they start.
+        drain: Seconds that another instance has to leave its memory to one on demand.
     """
     return render(
         "serving/by_hand.sh.j2",
         verb=verb,
         instances=[(one.name, one.unit) for one in instances if one.name in names],
         at_boot=[one.unit for one in instances if one.name in names and not one.is_on_demand],
-        on_demand=[(one.name, one.unit) for one in instances if one.name in names and one.is_on_demand],
+        on_demand=[
+            (one.name, one.unit, one.variant.ready_timeout + drain)
+            for one in instances
+            if one.name in names and one.is_on_demand
+        ],
         current=f"{roots.config}/current",
         stopped=f"{roots.config}/{STOPPED}",
         holder=holder,

@@ -235,3 +235,13 @@ def test_after_a_power_cut_without_a_proven_generation_the_new_one_stays(host: H
 
 def test_the_unit_that_settles_is_wanted_before_the_instances() -> None:
     assert f"After={SETTLE}" in NEW.files[f"units/{CHAT}"]
+
+
+def test_those_that_were_proven_do_not_serve_on_when_another_fails(host: HostFolder) -> None:
+    serve_old(host)
+    host.set_answers(**{f"state_{CODE}": FAILS})
+    done = host.run_script(script(host, Activation((), (CODE,), prove=(CHAT,))))
+    assert (done.returncode, host.current) == (1, "generations/1")
+    commands = host.systemctl_commands
+    back = len(commands) - 1 - commands[::-1].index("daemon-reload")
+    assert f"stop {CHAT}" in commands[:back]

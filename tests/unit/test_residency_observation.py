@@ -19,12 +19,13 @@ OTHER = "GPU-fedcba98-89ab-cdef-0123-456789abcdef"
 
 def test_memory_of_a_card_by_instance_and_by_other_processes() -> None:
     cards = f"0, {UUID}, 5000, 19000\n1, {OTHER}, 10, 23990\n"
-    apps = f"100, {UUID}, 3000\n101, {UUID}, 1000\n102, {UUID}, 500\n100, {OTHER}, 5\n103, {UUID}, [N/A]\n"
-    found, uuids = observation.parse_cards(cards, apps, {100: "one", 101: "one", 103: "one"})
+    rows = ((100, UUID, "3000"), (101, UUID, "1000"), (102, UUID, "500"), (100, OTHER, "5"))
+    unnamed = [(process, uuid, "[N/A]") for process in (103, 104) for uuid in (UUID, OTHER)]
+    apps = "".join(f"{process}, {uuid}, {size}\n" for process, uuid, size in (*rows, *unnamed))
+    found, uuids = observation.parse_cards(cards, apps, {100: "one", 101: "one", 103: "two"})
     assert uuids == {"0": UUID, "1": OTHER}
-    assert found["0"] == MemoryDevice(24000 * MIB, 5000 * MIB, {"one": 4000 * MIB})
-    assert found["0"].foreign == 1000 * MIB
-    assert found["1"].ours == {"one": 5 * MIB}
+    assert found["0"] == MemoryDevice(24000 * MIB, 5000 * MIB, {"one": 4000 * MIB, "two": 0}, frozenset({"two"}))
+    assert found["1"].ours == {"one": 5 * MIB, "two": 0}
 
 
 @given(st.text(), st.text())
@@ -123,11 +124,11 @@ def test_the_stand_in_for_nvidia_smi_tells_foreign_processes_apart(
     (tmp_path / "smi").chmod(0o755)
     monkeypatch.setenv("LAB_ROOT", str(tmp_path))
     monkeypatch.setattr(observation, "SMI", str(tmp_path / "smi"))
-    found, uuids = observation.query_cards({100: "one"})
+    found, uuids = observation.CardSampler().query({100: "one"})
     card = found["0"]
-    assert (card.total, card.foreign) == (143771 * MIB, card.used - 60000 * MIB)
-    assert card.foreign >= 9000 * MIB
+    assert card.total == 143771 * MIB
+    assert card.used >= 69000 * MIB
     assert card.ours == {"one": 60000 * MIB}
     assert uuids["0"].startswith("GPU-")
     (tmp_path / "smi").write_text("#!/bin/sh\nexit 15\n")
-    assert observation.query_cards({}) == ({}, {}), "unknown is not free"
+    assert observation.CardSampler().query({}) == ({}, {}), "unknown is not free"

@@ -276,6 +276,83 @@ def test_a_ledger_that_is_cut_off_is_made_anew(box: ResidencyBox) -> None:
     assert box.unit_state("one") == "inactive", "systemd told what was loaded"
 
 
+def declare_cards(box: ResidencyBox, smi: str, **floors: dict[str, int]) -> None:
+    """Have a stand-in for nvidia-smi tell of a card, and instances need it."""
+    box.kill()
+    path = box.folder / "smi"
+    path.write_text(f"#!/bin/sh\n{smi}\ncase $1 in *gpu=*) echo '0, GPU-12345678, 100, 24000' ;; esac\n")
+    path.chmod(0o755)
+    program = box.folder / f"program/{RESIDENCY}/observation.py"
+    program.write_text(program.read_text().replace('"/usr/bin/nvidia-smi"', repr(str(path))))
+    config = json.loads((box.folder / "residency.json").read_text())
+    for name, floor in floors.items():
+        config["instances"][name]["floor"] = floor
+    (box.folder / "residency.json").write_text(json.dumps(config))
+    box.start()
+
+
+ONE_CARD, ONE_HOST = {"0": 20 << 30}, {"host": MIB}
+
+
+@pytest.mark.parametrize("hang", ["exec sleep 100", "trap '' TERM; sleep 100"])
+def test_a_hung_nvidia_smi_holds_up_no_instance_without_cards(box: ResidencyBox, hang: str) -> None:
+    declare_cards(box, hang, one=ONE_CARD, two=ONE_HOST)
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(box.folder / "wake.sock"))
+        link.sendall(b"wake one lan - 1\n")
+        assert link.makefile("r").readline() == "waiting 1 -\n"
+        began = time.monotonic()
+        assert box.wake("two") == "ready"
+        assert time.monotonic() - began < 10
+
+
+def test_a_slow_nvidia_smi_lets_no_announcement_expire(box: ResidencyBox) -> None:
+    declare_cards(box, f"[ ! -e {box.folder}/slow ] || sleep 6", one=ONE_CARD, two=ONE_CARD)
+    assert box.wake("one") == "ready"
+    box.admin.counts["one"] = 1  # type: ignore[attr-defined]
+    (box.folder / "slow").touch()
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(box.folder / "wake.sock"))
+        link.sendall(b"wake two lan - 1\n")
+        words, last, longest = box.admin.words, 0.0, 0.0  # type: ignore[attr-defined]
+        until = time.monotonic() + 40
+        # the gateway forgets an announcement after 10 s
+        while time.monotonic() < until and not (last and time.monotonic() - until > -12):
+            if ("leave", "one") in words:
+                words.clear()
+                longest = max(longest, time.monotonic() - last if last else 0.0)
+                last = time.monotonic()
+            threading.Event().wait(0.05)
+        assert last and max(longest, time.monotonic() - last) < 5
+
+
+def test_a_ledger_that_cannot_be_written_stops_no_client(box: ResidencyBox) -> None:
+    assert box.wake("one") == "ready"
+    (box.folder / ".ledger.json").mkdir()  # as a full disk
+    assert box.ask("wake two lan - 1")[-1:] == ["ready"]
+    assert (box.unit_state("one"), box.unit_state("two")) == ("inactive", "active")
+    (box.folder / ".ledger.json").rmdir()
+    assert box.wake("one") == "ready"
+    assert box.ledger() == {"one": "awake", "two": "asleep"}
+
+
+def test_an_order_to_stop_that_was_lost_ends_no_request(box: ResidencyBox) -> None:
+    assert box.wake("one") == "ready"
+    box.kill()
+    path = box.folder / "ledger.json"
+    path.write_text(path.read_text().replace('"awake"', '"stopping"'))
+    box.admin.counts["one"] = 3  # type: ignore[attr-defined]
+    box.start()
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(box.wake("two")))
+    thread.start()
+    thread.join(3)
+    assert ("stop rigwright-one.service" in box.orders(), found) == (False, [])
+    box.admin.counts["one"] = 0  # type: ignore[attr-defined]
+    thread.join(30)
+    assert found == ["ready"]
+
+
 def test_the_program_needs_nothing_but_the_standard_library() -> None:
     assert shutil.which("python3")
     assert set(load_residency_modules()) >= {"__main__.py", f"{RESIDENCY}/service.py"}

@@ -61,9 +61,20 @@ class Admission:
         """Bytes of a device that a loaded instance has, or is going to have."""
         return max(self.specs[name].need.get(device, 0), self.seen.devices[device].ours.get(name, 0))
 
+    def held(self, name: str, device: str) -> int:
+        """Bytes of a device's use that are a loaded instance's: its need where the driver does not name them."""
+        one = self.seen.devices[device]
+        measured = name in one.ours or self.state.entries[name].phase in (STARTING, STOPPING)
+        return one.ours.get(name, 0) if measured and name not in one.unmeasured else self.reserved(name, device)
+
+    def foreign(self, device: str) -> int:
+        """Bytes that others use; also processes that a sleeping instance has left."""
+        held = sum(self.held(name, device) for name in self._in_phase(*LOADED))
+        return max(0, self.seen.devices[device].used - held)
+
     def _free_bytes(self, device: str) -> int:
         one = self.seen.devices[device]
-        return one.total - one.foreign - sum(self.reserved(name, device) for name in self._in_phase(*LOADED))
+        return one.total - self.foreign(device) - sum(self.reserved(name, device) for name in self._in_phase(*LOADED))
 
     def _queue(self) -> list[tuple[str, list[Waiter]]]:
         """Sleeping instances with clients, the one of the oldest first, then those that are to be warm."""
@@ -83,18 +94,26 @@ class Admission:
         """Fill `starts`, `victims` and `refusals`."""
         awaited = {one.instance for one in self.state.waiters}
         for name in self.specs.keys() - awaited:
-            self.state.entries[name].short_since = None
+            entry = self.state.entries[name]
+            entry.short_since = entry.unknown_since = None
         for name, waiters in self._queue():
             need = self.specs[name].need
             proof = any(one.proof for one in waiters)
             if self.seen.paused and not proof:
                 continue
             if unknown := sorted(device for device in need if device not in self.seen.devices):
-                if self._is_short_for(name, UNKNOWN_S):
+                # until it is known, those that leave go on to leave
+                self.victims |= {one for one in self._in_phase(LEAVING) if self._may_go(one, name)}
+                entry = self.state.entries[name]
+                if entry.unknown_since is None:
+                    entry.unknown_since = self.seen.now
+                if self.seen.now - entry.unknown_since >= UNKNOWN_S:
                     text = f"the memory of {describe_device(unknown[0])} is unknown, for nvidia-smi does not list it"
                     self.refusals += [(one, refusal("memory", REFUSED_S, text)) for one in waiters]
                 continue
+            self.state.entries[name].unknown_since = None
             if self._fits(need, self.coming):
+                self.state.entries[name].short_since = None
                 if self._fits(need, self.free):
                     self.starts.append(name)
                 self._claim(need)
@@ -124,7 +143,7 @@ class Admission:
                 self.refusals.append((waiter, refusal("busy", REFUSED_S, text)))
         if not any(one.may_evict for one in waiters):
             return
-        ready = [one for one in others if proof or self._has_resided(one)]
+        ready = [one for one in others if (proof and not self.is_arriving(one)) or self._has_resided(one)]
         chosen = self._choose(need, sorted(ready, key=self._cost))
         self.victims |= chosen
         if proof:
@@ -139,17 +158,20 @@ class Admission:
         """The bytes that an instance can have once all others sleep that may."""
         one = self.seen.devices[device]
         warm = [other for other in self._in_phase(*LOADED) if other != name and self.specs[other].keep_warm]
-        return one.total - one.foreign - sum(self.reserved(other, device) for other in warm)
+        return one.total - self.foreign(device) - sum(self.reserved(other, device) for other in warm)
 
     def _may_go(self, name: str, waiting: str) -> bool:
         shares = self.specs[name].need.keys() & self.specs[waiting].need.keys()
         return bool(shares) and name not in self.victims and not self.specs[name].keep_warm
 
+    def is_arriving(self, name: str) -> bool:
+        """Whether a client that was sent to an instance may not be among its requests yet."""
+        entry = self.state.entries[name]
+        return entry.phase == AWAKE and self.seen.now - entry.answered_at < ARRIVAL_S
+
     def _has_resided(self, name: str) -> bool:
         entry = self.state.entries[name]
-        if entry.phase == STARTING or self.seen.requests.get(name) is None:
-            return False
-        if entry.phase == AWAKE and self.seen.now - entry.answered_at < ARRIVAL_S:
+        if entry.phase == STARTING or self.seen.requests.get(name) is None or self.is_arriving(name):
             return False
         return entry.phase == LEAVING or self.seen.now - entry.ready_at >= self.specs[name].residence
 
@@ -183,22 +205,27 @@ class Admission:
                 chosen = rest
         return set(chosen)
 
-    def _is_short_for(self, name: str, seconds: float) -> bool:
-        """Whether an instance has found no memory for so long."""
-        entry = self.state.entries[name]
-        if entry.short_since is None:
-            entry.short_since = self.seen.now
-        return self.seen.now - entry.short_since >= seconds
+    def _has_unmeasured_start(self, need: Mapping[str, int]) -> bool:
+        """Whether memory that is taken for others' may be that of an instance that starts."""
+        starts = self._in_phase(STARTING)
+        return any(
+            device in self.specs[one].need and one not in self.seen.devices[device].ours
+            for one in starts
+            for device in need
+        )
 
     def _refuse_for_memory(self, name: str, waiters: list[Waiter]) -> None:
         """Refuse clients if no memory can become free; not at once, for a driver gives it back late."""
-        if not self._is_short_for(name, PATIENCE_S):
-            return
         need = self.specs[name].need
+        entry = self.state.entries[name]
+        if entry.short_since is None or self._has_unmeasured_start(need):
+            entry.short_since = self.seen.now
+        if self.seen.now - entry.short_since < PATIENCE_S:
+            return
         for device, size in need.items():
             found = self.seen.devices[device]
             text = f"it needs {size // MIB} MiB of {describe_device(device)}, of {found.total // MIB}; other processes "
-            text += f"have {found.foreign // MIB}, instances that stay loaded the rest"
+            text += f"have {self.foreign(device) // MIB}, instances that stay loaded the rest"
             if size > self._most_bytes(name, device):
                 self.refusals += [(waiter, refusal("memory", REFUSED_S, text)) for waiter in waiters]
                 return

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .admission import Admission
+from .admission import ARRIVAL_S, Admission
 from .state import (
     ASLEEP,
     AWAKE,
@@ -45,13 +45,12 @@ class _Step:
     state: LedgerState
     seen: Observation
     drain: float
-    actions: list[Action] = field(default_factory=list)
+    actions: dict[Action, None] = field(default_factory=dict)
+    """In the order in which they were added."""
 
     def act(self, kind: str, target: str, text: str = "") -> None:
         """Add an action, once."""
-        one = Action(kind, target, text)
-        if one not in self.actions:
-            self.actions.append(one)
+        self.actions.setdefault(Action(kind, target, text))
 
     def enter(self, name: str, phase: str) -> Entry:
         """Have an instance be in a phase from now on."""
@@ -64,15 +63,18 @@ class _Step:
         """The clients that wait for an instance, oldest first."""
         return sorted((one for one in self.state.waiters if one.instance == name), key=lambda one: (one.since, one.id))
 
-    def answer(self, waiter: Waiter, line: str) -> None:
-        """Answer a client, which waits no more."""
-        self.act("answer", waiter.id, line)
-        self.state.waiters.remove(waiter)
+    def answer(self, lines: Iterable[tuple[Waiter, str]]) -> None:
+        """Answer clients, which wait no more."""
+        answered = set()
+        for waiter, line in lines:
+            self.act("answer", waiter.id, line)
+            answered.add(waiter.id)
+        self.state.waiters = [one for one in self.state.waiters if one.id not in answered]
 
     def refuse(self, name: str, code: str, seconds: float, text: str) -> None:
         """Answer all clients of an instance with a refusal."""
-        for waiter in self.waiters_of(name):
-            self.answer(waiter, refusal(code, seconds, text))
+        line = refusal(code, seconds, text)
+        self.answer((one, line) for one in self.waiters_of(name))
 
     def fail(self, name: str, reason: str) -> None:
         """An instance ended, or did not start: its clients get the reason, and its next start has to wait."""
@@ -95,8 +97,8 @@ class _Step:
             if phase == STOPPING:
                 self.act("stop", name)
             else:
-                self.enter(name, STARTING)
-        elif unit.state == "inactive":
+                self.enter(name, STARTING).seen_starting = True
+        elif unit.state == "inactive" or (unit.state == "failed" and self._is_order_open(name, phase)):
             self._reconcile_inactive(name, phase)
         elif unit.state == "failed" and phase in (ASLEEP, STOPPING):
             self.enter(name, ASLEEP)
@@ -109,6 +111,11 @@ class _Step:
         else:
             self.fail(name, unit.reason or "its engine has ended")
 
+    def _is_order_open(self, name: str, phase: str) -> bool:
+        """Whether a start is written down, and may not be carried out yet: its unit shows an earlier failure."""
+        entry = self.state.entries[name]
+        return phase == STARTING and not entry.seen_starting and self.seen.now - entry.since <= NO_START_S
+
     def _is_stopped_by_others(self, phase: str, unit: UnitObserved) -> bool:
         """Whether another program stops a unit: an operator, or an activation, which stops one that starts, too."""
         phases = (STARTING, AWAKE, LEAVING) if self.seen.paused else (AWAKE, LEAVING)
@@ -116,7 +123,12 @@ class _Step:
 
     def _reconcile_active(self, name: str, phase: str) -> None:
         if phase == STOPPING:
-            self.act("stop", name)
+            if self.seen.requests.get(name) == 0:
+                self.act("stop", name)
+            else:
+                # the order was not carried out, and requests may have come since
+                self.enter(name, LEAVING)
+                self.act("leave", name)
             return
         if phase in (AWAKE, LEAVING):
             return
@@ -162,10 +174,11 @@ class _Step:
         if not waiters:
             return
         if entry.phase == AWAKE:
-            entry.last_used = entry.answered_at = now
-            entry.sleep_next = any(one.proof for one in waiters) and not self.specs[name].keep_warm
-            for waiter in waiters:
-                self.answer(waiter, "ready")
+            are_proofs = all(one.proof for one in waiters)
+            entry.last_used = now
+            entry.answered_at = entry.answered_at if are_proofs else now
+            entry.sleep_next = are_proofs and not self.specs[name].keep_warm
+            self.answer((one, "ready") for one in waiters)
         elif name in self.seen.stopped_by_hand and not any(one.proof for one in waiters):
             self.refuse(name, "failed", 60.0, "it was stopped by hand")
         elif entry.phase == ASLEEP and entry.retry_at > now and not any(one.proof for one in waiters):
@@ -177,6 +190,8 @@ class _Step:
         """Whether an instance that is loaded has been without requests for as long as its specification says."""
         entry, spec, now = self.state.entries[name], self.specs[name], self.seen.now
         if spec.keep_warm or self.seen.requests.get(name) != 0 or self.waiters_of(name):
+            return False
+        if now - entry.answered_at < ARRIVAL_S:
             return False
         if entry.sleep_next:
             return True
@@ -214,7 +229,8 @@ def decide(
         seen: The box as it is now.
         drain: Seconds after which a proof ends the streams of an instance that is in its way.
     """
-    step = _Step(specs, copy.deepcopy(before), seen, drain)
+    state = LedgerState(copy.deepcopy(before.entries), list(before.waiters))
+    step = _Step(specs, state, seen, drain)
     entries = step.state.entries
     for name in [name for name in entries if name not in specs]:
         step.refuse(name, "forbidden", 60.0, "it is no instance on demand")
@@ -224,29 +240,29 @@ def decide(
         if name in seen.units:
             step.reconcile(name, seen.units[name])
             step.update_use(name)
-    for waiter in [one for one in step.state.waiters if one.instance not in specs]:
-        step.answer(waiter, refusal("forbidden", 60.0, "it is no instance on demand"))
+    unknown = refusal("forbidden", 60.0, "it is no instance on demand")
+    step.answer((one, unknown) for one in step.state.waiters if one.instance not in specs)
     for name in specs:
         step.answer_waiters(name)
     admission = Admission(specs, step.state, seen)
     admission.decide()
-    for waiter, line in admission.refusals:
-        step.answer(waiter, line)
+    step.answer(admission.refusals)
     for name in admission.starts:
-        step.enter(name, STARTING)
-        entries[name].short_since = None
+        step.enter(name, STARTING).seen_starting = False
         step.act("start", name)
     for name in specs:
         step.put_to_sleep(name, admission.victims, admission.proof_victims)
-    return step.state, step.actions
+    return step.state, list(step.actions)
 
 
-def estimate(specs: Mapping[str, InstanceSpec], state: LedgerState, waiter: Waiter, now: float) -> str:
-    """The line that tells a client its position and the seconds that its instance takes to load, `-` if unknown."""
+def estimates(specs: Mapping[str, InstanceSpec], state: LedgerState, now: float) -> dict[str, str]:
+    """Client -> the line with its position and the seconds that its instance takes to load, `-` if unknown."""
     queue = sorted(state.waiters, key=lambda one: (not one.proof, one.since, one.id))
-    place = next((number for number, one in enumerate(queue, 1) if one.id == waiter.id), 1)
-    entry, spec = state.entries.get(waiter.instance), specs.get(waiter.instance)
-    seconds = (entry and entry.load_seconds) or (spec and spec.seconds) or 0.0
-    if entry and entry.phase == STARTING and seconds:
-        seconds = max(1.0, seconds - (now - entry.since))
-    return f"waiting {place} {math.ceil(seconds) if seconds else '-'}"
+    texts: dict[str, str] = {}
+    for name in {one.instance for one in queue}:
+        entry, spec = state.entries.get(name), specs.get(name)
+        seconds = (entry and entry.load_seconds) or (spec and spec.seconds) or 0.0
+        if entry and entry.phase == STARTING and seconds:
+            seconds = max(1.0, seconds - (now - entry.since))
+        texts[name] = str(math.ceil(seconds)) if seconds else "-"
+    return {one.id: f"waiting {place} {texts[one.instance]}" for place, one in enumerate(queue, 1)}

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import re
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 
-from .state import HOST, MemoryDevice, UnitObserved
+from .state import MemoryDevice, UnitObserved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,10 +24,11 @@ if TYPE_CHECKING:
 SMI = "/usr/bin/nvidia-smi"
 MIB = 1 << 20
 SYSTEMCTL_S, SMI_S, ADMIN_S = 20.0, 20.0, 5.0
+SAMPLE_S, RECENT_S = 0.5, 2.0  # between two questions to nvidia-smi, and for which its answer counts
 FILE_BYTES, ANSWER_BYTES = 4 << 20, 1 << 20
 SHOWN = ("Id", "ActiveState", "SubState", "Result", "Job", "ControlGroup", "ExecMainStatus")
 CARD_ROW = re.compile(r"(\d{1,3}), (GPU-[0-9a-fA-F-]{4,64}|[0-9A-Za-z-]{4,80}), (\d{1,9}), (\d{1,9})")
-APP_ROW = re.compile(r"(\d{1,9}), (GPU-[0-9a-fA-F-]{4,64}|[0-9A-Za-z-]{4,80}), (\d{1,9})")
+APP_ROW = re.compile(r"(\d{1,9}), (GPU-[0-9a-fA-F-]{4,64}|[0-9A-Za-z-]{4,80}), (\d{1,9}|\[[A-Za-z /]{1,40}\])")
 MEMINFO_ROW = re.compile(r"(MemTotal|MemAvailable): +(\d{1,15}) kB")
 RESULTS = {
     "timeout": "it did not answer within the time that its start has",
@@ -106,34 +110,21 @@ def parse_cards(cards: str, apps: str, owners: Mapping[int, str]) -> tuple[dict[
         owners: Process -> the instance that it belongs to.
     """
     ours: dict[str, dict[str, int]] = {}
+    unmeasured: dict[str, set[str]] = {}
     for line in apps.splitlines():
         if (row := APP_ROW.fullmatch(line.strip())) and (owner := owners.get(int(row[1]))):
             of_card = ours.setdefault(row[2], {})
-            of_card[owner] = of_card.get(owner, 0) + int(row[3]) * MIB
+            if not row[3].isdigit():
+                unmeasured.setdefault(row[2], set()).add(owner)
+            of_card[owner] = of_card.get(owner, 0) + (int(row[3]) * MIB if row[3].isdigit() else 0)
     found, uuids = {}, {}
     for line in cards.splitlines():
         if row := CARD_ROW.fullmatch(line.strip()):
             used, free = int(row[3]) * MIB, int(row[4]) * MIB
-            found[row[1]] = MemoryDevice(used + free, used, ours.get(row[2], {}))
+            of_card, unnamed = ours.get(row[2], {}), unmeasured.get(row[2], ())
+            found[row[1]] = MemoryDevice(used + free, used, of_card, frozenset(unnamed))
             uuids[row[1]] = row[2]
     return found, uuids
-
-
-def query_cards(owners: Mapping[int, str]) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
-    """The cards; nothing where nvidia-smi does not answer, so that none is taken for free."""
-    if not os.access(SMI, os.X_OK):
-        return {}, {}
-    texts = []
-    for query in ("--query-gpu=index,uuid,memory.used,memory.free", "--query-compute-apps=pid,gpu_uuid,used_memory"):
-        words = [SMI, query, "--format=csv,noheader,nounits"]
-        try:
-            done = subprocess.run(words, capture_output=True, timeout=SMI_S, check=False)
-        except (OSError, subprocess.SubprocessError):
-            return {}, {}
-        if done.returncode:
-            return {}, {}
-        texts.append(done.stdout.decode(errors="replace"))
-    return parse_cards(texts[0], texts[1], owners)
 
 
 def list_processes(groups: Mapping[str, str], root: str = "/sys/fs/cgroup") -> dict[int, str]:
@@ -179,24 +170,91 @@ def read_host(groups: Mapping[str, str], declared: str, meminfo: str = "/proc/me
     return MemoryDevice(total, used, ours)
 
 
-def find_devices(
-    groups: Mapping[str, str], names: Iterable[str], budget: str
-) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
-    """The devices of these names, and index -> UUID of cards.
+@dataclass(frozen=True)
+class CardSample:
+    """The cards as nvidia-smi told of them, with the times of its first question and its last answer."""
 
-    Args:
-        groups: Instance -> its control group.
-        names: Those that some instance needs.
-        budget: Host memory for instances on demand, such as 48G or 80%.
-    """
-    wanted = set(names)
-    devices: dict[str, MemoryDevice] = {}
-    uuids: dict[str, str] = {}
-    if wanted - {HOST}:
-        devices, uuids = query_cards(list_processes(groups))
-    if HOST in wanted and (host := read_host(groups, budget)):
-        devices[HOST] = host
-    return {name: one for name, one in devices.items() if name in wanted}, uuids
+    devices: Mapping[str, MemoryDevice] = field(default_factory=dict)
+    uuids: Mapping[str, str] = field(default_factory=dict)
+    """Index -> UUID."""
+    began: float = -math.inf
+    ended: float = -math.inf
+
+
+class CardSampler:
+    """Asks nvidia-smi in a thread of its own, for it may hang: nothing waits for it."""
+
+    def __init__(self) -> None:
+        self.notify: Callable[[], None] = lambda: None
+        """Called after each answer."""
+        self.sample = CardSample()
+        self.thread: threading.Thread | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def look(self, groups: Mapping[str, str], since: float) -> Mapping[str, MemoryDevice]:
+        """The cards as they are known, and ask anew if that is no longer recent; nothing without a recent answer.
+
+        Args:
+            groups: Instance -> its control group.
+            since: A question before this does not count, for a unit has changed.
+        """
+        now, sample = monotonic(), self.sample
+        is_due = sample.began < since or now - sample.began >= SAMPLE_S
+        if is_due and not (self.thread and self.thread.is_alive()):
+            self.thread = threading.Thread(target=self._take, args=(dict(groups),), daemon=True)
+            self.thread.start()
+        is_recent = sample.began >= since and now - sample.ended <= RECENT_S
+        return sample.devices if is_recent else {}
+
+    def _take(self, groups: Mapping[str, str]) -> None:
+        began = monotonic()
+        devices, uuids = self.query(list_processes(groups))
+        self.sample = CardSample(devices, uuids or self.sample.uuids, began, monotonic())
+        self.notify()
+
+    def query(self, owners: Mapping[int, str]) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
+        """The cards; nothing where nvidia-smi does not answer, so that none is taken for free."""
+        try:
+            cards = self._run("--query-gpu=index,uuid,memory.used,memory.free")
+            apps = self._run("--query-compute-apps=pid,gpu_uuid,used_memory")
+        except (OSError, subprocess.SubprocessError):
+            return {}, {}
+        return parse_cards(cards, apps, owners)
+
+    def _run(self, query: str) -> str:
+        if self.process and self.process.poll() is None:
+            raise TimeoutError("an earlier nvidia-smi cannot be ended")
+        words = [SMI, query, "--format=csv,noheader,nounits"]
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        try:
+            output, _ = self.process.communicate(timeout=SMI_S)
+        except subprocess.TimeoutExpired:
+            # it may be in the kernel, and end when the driver lets it
+            self.process.kill()
+            raise
+        if self.process.returncode:
+            raise subprocess.SubprocessError
+        return output.decode(errors="replace")
+
+
+class RecordReader:
+    """Reads JSON objects of files, and again only those that have changed."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {}
+
+    def read(self, path: str) -> dict[str, Any]:
+        """The object; empty for none."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return {}
+        stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+        if path not in self.kept or self.kept[path][0] != stamp:
+            self.kept[path] = stamp, read_json(path)
+        return self.kept[path][1]
 
 
 class GatewayCounters:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from . import observation
-from .ledger import decide, estimate
+from .ledger import decide, estimates
 from .state import (
     ASLEEP,
     AWAKE,
@@ -42,8 +42,8 @@ LINE_BYTES, LINE_S = 512, 5.0
 MOST_WAITERS = 512  # of one instance
 LINES_S, INFORM_S = 5.0, 0.2  # between two lines to a client that waits, and between looks for it
 QUICK_S, SLOW_S = 0.1, 1.0  # between two observations, while something is under way, and otherwise
-CARDS_S = 0.5  # between two questions to nvidia-smi
 MARGIN_PARTS, CARD_MARGIN, HOST_MARGIN = 50, 256 << 20, 32 << 20  # of a measured need: 2 %, and at least that
+ORDER = {"answer": 0, "stop": 1}  # of actions of one round; others follow as they were decided
 METRICS = (
     ("rigwright_residency_awake", "gauge", lambda entry: int(entry.phase in (AWAKE, LEAVING))),
     ("rigwright_residency_failed_starts", "gauge", lambda entry: bool(entry.reason) * entry.failures),
@@ -53,7 +53,8 @@ METRICS = (
 
 def notify_operator(text: str) -> None:
     """Write a line to the journal, at the level of a notice."""
-    print(f"<5>{ascii(text)[1:-1]}", flush=True)
+    with suppress(OSError):  # a journal that starts again
+        print(f"<5>{ascii(text)[1:-1]}", flush=True)
 
 
 def notify_systemd(text: str) -> None:
@@ -100,11 +101,14 @@ class Residency:
         """Waiting client -> when it had its last line."""
         self.poke = asyncio.Event()
         self.number = 0
-        self.devices: dict[str, MemoryDevice] = {}
-        self.uuids: dict[str, str] = {}
-        self.devices_at = -CARDS_S
+        self.cards = observation.CardSampler()
+        self.records = observation.RecordReader()
+        self.changed_at = 0.0
+        """When a unit was last seen in another state than before."""
         self.seen = Observation(0.0)
         self.written = ""
+        self.is_unwritten = False
+        """Whether the disk takes no ledger."""
         self.boot = observation.boot_id()
         self.known: dict[str, InstanceSpec] = self.specs()
 
@@ -120,11 +124,19 @@ class Residency:
         value = {"schema": 1, "boot": self.boot, "instances": self.state.to_json()}
         text = json.dumps(value, sort_keys=True) + "\n"
         # the time of the last request alone is not worth a write
-        compared = re.sub(r'"last_used": [0-9.e+-]+', "", text)
-        if compared != self.written:
+        compared = re.sub(r'"(last_used|unknown_since)": ([0-9.e+-]+|null)', "", text)
+        if compared == self.written:
+            return
+        try:
             write_durably(self.ledger, text)
-            self.written = compared
-            self.write_metrics()
+        except OSError as error:
+            # instances are served all the same: after a crash, systemd's states correct an older ledger
+            if not self.is_unwritten:
+                notify_operator(f"the ledger is not written: {error}")
+            self.is_unwritten = True
+            return
+        self.written, self.is_unwritten = compared, False
+        self.write_metrics()
 
     def write_metrics(self) -> None:
         """The state in Prometheus' text format."""
@@ -146,7 +158,7 @@ class Residency:
 
     def spec_of(self, name: str, one: Mapping[str, Any]) -> InstanceSpec:
         """One of them."""
-        record = observation.read_json(f"{self.declared['records']}/{name}.json")
+        record = self.records.read(f"{self.declared['records']}/{name}.json")
         is_same = bool(one["fingerprint"]) and record.get("fingerprint") == one["fingerprint"]
         need, seconds = {}, 0.0
         for device, floor in one["floor"].items():
@@ -154,7 +166,7 @@ class Residency:
             if is_same:
                 with suppress(KeyError, TypeError, ValueError):
                     of_host = device == HOST
-                    row = record["host"] if of_host else record["cards"][self.uuids.get(device, "")]
+                    row = record["host"] if of_host else record["cards"][self.cards.sample.uuids.get(device, "")]
                     measured = int(row["peak"])
             least = HOST_MARGIN if device == HOST else CARD_MARGIN
             need[device] = measured + max(least, measured // MARGIN_PARTS) if measured else int(floor)
@@ -167,31 +179,31 @@ class Residency:
 
     # -- observation --------------------------------------------------------------------------------------------------
 
-    def observe(self, specs: Mapping[str, InstanceSpec]) -> Observation:
+    def observe(self) -> Observation:
         """Look at the box; runs beside the loop that serves clients."""
         entries = self.state.entries
         job = str(self.declared["job"])
         units, groups = observation.show_units({**self.units, job: job})
         is_activating = units.pop(job).state in ("active", "activating", "deactivating") if job in units else False
-        leaving = [name for name, one in entries.items() if one.phase == LEAVING]
-        requests, used = self.gateway.look(leaving, self.units)
+        if units != self.seen.units:
+            self.changed_at = observation.monotonic()
         awaited = {one.instance for one in self.state.waiters}
-        wanted = {name for name in specs if name in awaited or specs[name].keep_warm}
+        wanted = [name for name, one in self.instances.items() if name in awaited or one["keep_warm"]]
         asleep = [name for name in wanted if name not in entries or entries[name].phase == ASLEEP]
-        names = {device for name in asleep for device in specs[name].need}
-        now = observation.monotonic()
-        if names:
-            if now - self.devices_at >= CARDS_S or not names <= self.devices.keys():
-                self.devices, uuids = observation.find_devices(groups, names, str(self.declared["host_memory"]))
-                self.uuids = uuids or self.uuids
-                self.devices_at = observation.monotonic()
-        else:
-            self.devices = {}
+        names = {device for name in asleep for device in self.instances[name]["floor"]}
+        devices: dict[str, MemoryDevice] = {}
+        if names - {HOST}:
+            devices |= self.cards.look(groups, self.changed_at)
+        if HOST in names and (host := observation.read_host(groups, str(self.declared["host_memory"]))):
+            devices[HOST] = host
         by_hand = {name for name in self.units if os.path.exists(f"{self.declared['stopped']}/{name}")}
+        # last: until a stop, the gateway must not forget that an instance leaves
+        leaving = [name for name, one in entries.items() if one.phase in (LEAVING, STOPPING)]
+        requests, used = self.gateway.look(leaving, self.units)
         return Observation(
             now=observation.monotonic(),
             units=units,
-            devices=self.devices,
+            devices=devices,
             requests=requests,
             used=used,
             stopped_by_hand=frozenset(by_hand),
@@ -203,6 +215,8 @@ class Residency:
 
     async def run(self) -> None:
         """Observe, decide, write down, carry out; for ever."""
+        loop = asyncio.get_running_loop()
+        self.cards.notify = lambda: self.look_again(loop)
         while True:
             self.poke.clear()
             try:
@@ -216,17 +230,23 @@ class Residency:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.poke.wait(), 0.0 if changed else QUICK_S if busy else SLOW_S)
 
+    def look_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the loop observe at once; called by other threads."""
+        with suppress(RuntimeError):  # a loop that has ended
+            loop.call_soon_threadsafe(self.poke.set)
+
     async def step(self) -> bool:
         """One round; whether it changed a phase."""
+        self.seen = await asyncio.to_thread(self.observe)
         self.known = specs = self.specs()
-        self.seen = await asyncio.to_thread(self.observe, specs)
         before = {name: one.phase for name, one in self.state.entries.items()}
         # clients that came or went meanwhile count: nothing is awaited until the decision is in place
         self.state, actions = decide(specs, self.state, self.seen, float(self.declared["drain"]))
         after = {name: one.phase for name, one in self.state.entries.items()}
         self.report(before)
         self.save()
-        for one in actions:
+        # answers cost no time, and a stop follows the count of requests at once
+        for one in sorted(actions, key=lambda one: ORDER.get(one.kind, len(ORDER))):
             await self.carry_out(one)
         return before != after
 
@@ -234,10 +254,11 @@ class Residency:
         """Tell clients that wait so, also while systemd or nvidia-smi takes its time; for ever."""
         while True:
             now = observation.monotonic()
-            for waiter in self.state.waiters:
-                if now - self.lines.get(waiter.id, -LINES_S) >= LINES_S:
-                    self.lines[waiter.id] = now
-                    self.tell(waiter.id, estimate(self.known, self.state, waiter, now))
+            due = [one.id for one in self.state.waiters if now - self.lines.get(one.id, -LINES_S) >= LINES_S]
+            lines = estimates(self.known, self.state, now) if due else {}
+            for client in due:
+                self.lines[client] = now
+                self.tell(client, lines[client])
             await asyncio.sleep(INFORM_S)
 
     def report(self, before: Mapping[str, str]) -> None:

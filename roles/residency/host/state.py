@@ -44,15 +44,19 @@ class Entry:
     ready_at: float = 0.0
     last_used: float = 0.0
     answered_at: float = 0.0
-    """When a client that waited for it was last sent there."""
+    """When a client that waited for it, and was no proof, was last sent there."""
     load_seconds: float = 0.0
     failures: int = 0
     """Starts in a row that failed."""
     retry_at: float = 0.0
     reason: str = ""
     """Of the last failure."""
+    seen_starting: bool = False
+    """Whether its unit was seen to carry out the order to start."""
     short_since: float | None = None
     """When a client was first found to wait for memory that cannot become free."""
+    unknown_since: float | None = None
+    """When a client was first found to wait for a device whose use is unknown."""
     sleep_next: bool = False
     """Whether it was woken as a proof only."""
 
@@ -117,12 +121,9 @@ class MemoryDevice:
     used: int
     """By all processes."""
     ours: Mapping[str, int] = field(default_factory=dict)
-    """By each instance on demand."""
-
-    @property
-    def foreign(self) -> int:
-        """Bytes that other processes use."""
-        return max(0, self.used - sum(self.ours.values()))
+    """By each instance on demand, loaded or not."""
+    unmeasured: frozenset[str] = frozenset()
+    """Instances with processes there whose use the driver does not name."""
 
 
 @dataclass(frozen=True)
