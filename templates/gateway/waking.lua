@@ -16,8 +16,8 @@ local MOST_LINE, MOST_TEXT = 512, 200
 local MOST_LINES, LINES_IN = 20, 5
 -- Seconds to connect, until its first line (it may be starting again, and its socket is held), and between two lines.
 local CONNECT, FIRST, BETWEEN = 5, 10, 15
--- Connections for one request: a service that was killed begins again.
-local MOST_CONNECTIONS, PAUSE = 5, 0.2
+-- Connections in a row that end within that many seconds: a service that was killed begins again.
+local MOST_CONNECTIONS, STEADY, PAUSE = 5, 5, 0.2
 -- Seconds that a stream waits at most; others wait as long as `wait` of the gateway allows.
 local MOST_WAIT = 3600
 -- Seconds between two comments, at least and at most.
@@ -176,16 +176,21 @@ local function listen(request, reader)
   end
 end
 
--- Have an instance started; the outcome, as `listen` has it.
+-- Have an instance started; the outcome, as `listen` has it. A service that is restarted now and then in a long wait is
+-- none that ends again and again.
 local function start(request, name)
-  for number = 1, MOST_CONNECTIONS do
-    if number > 1 then ngx.sleep(PAUSE * (number - 1)) end
+  local failed = 0
+  while failed < MOST_CONNECTIONS do
+    if failed > 0 then ngx.sleep(PAUSE * failed) end
+    local began = clock.now()
     local reader = connect(request, name)
     if reader then
       local word, seconds, text = listen(request, reader)
       reader.socket:close()
       if word ~= "closed" then return word, seconds, text end
+      if clock.now() - began >= STEADY then failed = 0 end
     end
+    failed = failed + 1
   end
   return "gone"
 end
