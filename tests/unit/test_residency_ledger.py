@@ -426,7 +426,7 @@ FULL = MemoryDevice(10 * GIB, 8 * GIB, {"one": 8 * GIB})
 TWO = {"one": InstanceSpec(SIX), "two": InstanceSpec(SIX)}
 
 
-def seen(now: float, device: MemoryDevice | None, requests: int | None = 0, **units: str) -> Observation:
+def observe_units(now: float, device: MemoryDevice | None, requests: int | None = 0, **units: str) -> Observation:
     """An observation of units by their states."""
     observed = {name: UnitObserved(state, "success", "an earlier failure") for name, state in units.items()}
     counts = dict.fromkeys(units, requests)
@@ -440,9 +440,9 @@ def kinds(actions: list[Action]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("unit", ["failed", "inactive"])
 def test_memory_that_a_sleeping_instance_has_left_is_not_free(unit: str) -> None:
     state = LedgerState({"one": Entry(STOPPING), "two": Entry()}, [Waiter("1", "two", 90.0)])
-    state, actions = decide(TWO, state, seen(100.0, FULL, one=unit, two="inactive"))
+    state, actions = decide(TWO, state, observe_units(100.0, FULL, one=unit, two="inactive"))
     assert not actions
-    state, actions = decide(TWO, state, seen(111.0, FULL, one=unit, two="inactive"))
+    state, actions = decide(TWO, state, observe_units(111.0, FULL, one=unit, two="inactive"))
     assert next(one.text for one in actions).startswith(
         "refused memory 30 it needs 6144 MiB of card 0, of 10240; other"
     )
@@ -458,7 +458,7 @@ def test_memory_that_a_sleeping_instance_has_left_is_not_free(unit: str) -> None
 )
 def test_instances_take_turns_where_a_driver_names_no_memory_of_processes(device: MemoryDevice) -> None:
     state = LedgerState({"one": Entry(AWAKE), "two": Entry(short_since=80.0)}, [Waiter("1", "two", 80.0)])
-    _, actions = decide(TWO, state, seen(100.0, device, one="active", two="inactive"))
+    _, actions = decide(TWO, state, observe_units(100.0, device, one="active", two="inactive"))
     foreign = device.used - 6 * GIB
     # of 10 GiB, 3 of others leave more than 6
     assert kinds(actions) == ([("leave", "one")] if foreign <= 4 * GIB else [])
@@ -466,59 +466,61 @@ def test_instances_take_turns_where_a_driver_names_no_memory_of_processes(device
 
 def test_a_start_whose_memory_is_not_named_refuses_no_other() -> None:
     state = LedgerState({"one": Entry(STARTING), "two": Entry(short_since=80.0)}, [Waiter("1", "two", 80.0)])
-    _, actions = decide(TWO, state, seen(100.0, MemoryDevice(10 * GIB, 6 * GIB), one="activating", two="inactive"))
+    _, actions = decide(
+        TWO, state, observe_units(100.0, MemoryDevice(10 * GIB, 6 * GIB), one="activating", two="inactive")
+    )
     assert not actions
 
 
 def test_one_that_leaves_does_so_while_the_use_of_its_card_is_unknown() -> None:
     state = LedgerState({"one": Entry(LEAVING), "two": Entry()}, [Waiter("1", "two", 90.0)])
-    state, actions = decide(TWO, state, seen(100.0, None, 1, one="active", two="inactive"))
+    state, actions = decide(TWO, state, observe_units(100.0, None, 1, one="active", two="inactive"))
     assert kinds(actions) == [("leave", "one")]
-    _, actions = decide(TWO, state, seen(101.0, None, 0, one="active", two="inactive"))
+    _, actions = decide(TWO, state, observe_units(101.0, None, 0, one="active", two="inactive"))
     assert kinds(actions) == [("stop", "one")]
 
 
 @pytest.mark.parametrize("count", [3, None])
 def test_an_order_to_stop_that_was_lost_is_not_repeated_under_requests(count: int | None) -> None:
     state = LedgerState({"one": Entry(STOPPING, since=60.0)})
-    _, actions = decide(TWO, state, seen(100.0, None, count, one="active", two="inactive"))
+    _, actions = decide(TWO, state, observe_units(100.0, None, count, one="active", two="inactive"))
     assert "stop" not in [one.kind for one in actions]
     state.waiters = [Waiter("1", "two", 90.0)]
-    state, actions = decide(TWO, state, seen(100.0, FULL, 3, one="active", two="inactive"))
+    state, actions = decide(TWO, state, observe_units(100.0, FULL, 3, one="active", two="inactive"))
     assert kinds(actions) == [("leave", "one")]
     assert state.entries["one"].phase == LEAVING
 
 
 def test_a_client_that_waits_with_a_proof_keeps_the_instance_awake() -> None:
     both = [Waiter("1", "one", 80.0, proof=True), Waiter("2", "one", 81.0)]
-    state, actions = decide(TWO, LedgerState({"one": Entry(AWAKE)}, both), seen(100.0, FULL, one="active"))
+    state, actions = decide(TWO, LedgerState({"one": Entry(AWAKE)}, both), observe_units(100.0, FULL, one="active"))
     assert kinds(actions) == [("answer", "1"), ("answer", "2")]
     assert not state.entries["one"].sleep_next
     # the next proof gives it the time to arrive
     state.waiters = [Waiter("3", "two", 100.0, proof=True)]
-    state, actions = decide(TWO, state, seen(101.0, FULL, one="active", two="inactive"))
+    state, actions = decide(TWO, state, observe_units(101.0, FULL, one="active", two="inactive"))
     assert not actions
-    _, actions = decide(TWO, state, seen(103.0, FULL, one="active", two="inactive"))
+    _, actions = decide(TWO, state, observe_units(103.0, FULL, one="active", two="inactive"))
     assert kinds(actions) == [("leave", "one")]
-    state, actions = decide(TWO, LedgerState({"one": Entry(AWAKE)}, both[:1]), seen(100.0, FULL, one="active"))
+    state, actions = decide(TWO, LedgerState({"one": Entry(AWAKE)}, both[:1]), observe_units(100.0, FULL, one="active"))
     assert kinds(actions) == [("answer", "1"), ("leave", "one")], "a proof alone is over at once"
 
 
 def test_idle_does_not_end_before_a_client_has_arrived() -> None:
     specs = {"one": InstanceSpec(SIX, idle=1.0, residence=0.0)}
     state = LedgerState({"one": Entry(AWAKE, last_used=98.9, answered_at=98.9)})
-    assert decide(specs, state, seen(100.0, None, one="active"))[1] == []
-    assert kinds(decide(specs, state, seen(101.0, None, one="active"))[1]) == [("leave", "one")]
+    assert decide(specs, state, observe_units(100.0, None, one="active"))[1] == []
+    assert kinds(decide(specs, state, observe_units(101.0, None, one="active"))[1]) == [("leave", "one")]
 
 
 def test_a_start_that_was_written_down_and_not_ordered_is_ordered_again() -> None:
     before = LedgerState({"one": Entry(STARTING, since=99.0)}, [Waiter("1", "one", 99.5)])
-    state, actions = decide(TWO, before, seen(100.0, None, one="failed"))
+    state, actions = decide(TWO, before, observe_units(100.0, None, one="failed"))
     assert kinds(actions) == [("start", "one")]
-    _, actions = decide(TWO, state, seen(105.0, None, one="failed"))
+    _, actions = decide(TWO, state, observe_units(105.0, None, one="failed"))
     assert ("answer", "1") in kinds(actions), "it does not start"
-    state, _ = decide(TWO, before, seen(100.0, None, one="activating"))
-    _, actions = decide(TWO, state, seen(100.5, None, one="failed"))
+    state, _ = decide(TWO, before, observe_units(100.0, None, one="activating"))
+    _, actions = decide(TWO, state, observe_units(100.5, None, one="failed"))
     assert kinds(actions) == [("stop", "one"), ("answer", "1")], "one that was seen to start has failed"
 
 

@@ -171,7 +171,7 @@ def read_host(groups: Mapping[str, str], declared: str, meminfo: str = "/proc/me
 
 
 @dataclass(frozen=True)
-class CardSample:
+class CardMemorySample:
     """The cards as nvidia-smi told of them, with the times of its first question and its last answer."""
 
     devices: Mapping[str, MemoryDevice] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class CardSampler:
     def __init__(self) -> None:
         self.notify: Callable[[], None] = lambda: None
         """Called after each answer."""
-        self.sample = CardSample()
+        self.sample = CardMemorySample()
         self.thread: threading.Thread | None = None
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -209,7 +209,7 @@ class CardSampler:
     def _take(self, groups: Mapping[str, str]) -> None:
         began = monotonic()
         devices, uuids = self.query(list_processes(groups))
-        self.sample = CardSample(devices, uuids or self.sample.uuids, began, monotonic())
+        self.sample = CardMemorySample(devices, uuids or self.sample.uuids, began, monotonic())
         self.notify()
 
     def query(self, owners: Mapping[int, str]) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
