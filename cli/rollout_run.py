@@ -63,6 +63,9 @@ class RolloutSteps(Protocol):
     def drain(self, names: Collection[str]) -> None:
         """Wait for the requests of other boxes' gateways, at most as long as those have."""
 
+    def await_gateways(self, names: Collection[str]) -> None:
+        """Wait until gateways of other boxes send requests to these boxes again."""
+
     def deploy(self, names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
         """Deploy boxes at the same time, or return them to a driver; returns the reason for each on which that failed.
 
@@ -203,6 +206,7 @@ class RolloutRun:
             return "stopped"
         soak = self.state.settings.soak_minutes
         failed = self._change([name for name in batch if not self._in(name, "checking", "soaking", "done")])
+        returned: list[str] = []
         for name in batch:
             if self._in(name, "checking") and name not in failed:
                 if reason := self.steps.run_gate(name, speed=True):
@@ -210,6 +214,10 @@ class RolloutRun:
                 else:
                     failed |= self._mark([name], state="soaking" if soak else "done", is_out=False, reason="")
                     self.say(f"{name}: passed its gate")
+                    returned.append(name)
+        if returned and not failed:
+            # the next batch would take the only instances that gateways know to answer
+            self.steps.await_gateways(returned)
         soaking = [name for name in batch if self._in(name, "soaking")]
         if soaking and not failed:
             if request := self._soak(soak):

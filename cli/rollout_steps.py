@@ -32,12 +32,13 @@ from rigwright.problems import format_count, printable
 from rigwright.project_root import ROOT
 from rigwright.rollout.box_marker import (
     BoxMarker,
-    parse_drain,
+    parse_left,
     parse_mark,
     parse_marker,
     render_drain_script,
     render_mark_script,
     render_marker_query,
+    render_return_script,
 )
 from rigwright.rollout.state_file import MOST_GENERATION, RolloutAction
 from rigwright.serving.takeover import drain_seconds
@@ -96,6 +97,25 @@ class BoxSteps:
                 print_prose(f"{name}: not drained: {left}")
             elif left:
                 print_prose(f"{name}: {format_count(left, 'request')} of other boxes did not end in time")
+
+    def await_gateways(self, names: Collection[str]) -> None:
+        """Wait until gateways of other boxes send requests to these boxes again."""
+        lent: dict[str, list[str]] = {}
+        for front, rig in load_host_rigs(load_hosts(self.inventory, None)).items():
+            remote = rig.gateway.fleet.remote if rig.gateway else ()
+            if found := [f"{one.box}/{one.instance}" for one in remote if one.box in names and front not in names]:
+                lent[front] = found
+
+        def await_return(box: ConnectedHost) -> int:
+            return box.run_and_parse(parse_left, render_return_script(lent[box.name]))
+
+        for front, left in self._map(lent, await_return).items():
+            if isinstance(left, BoxUnreachable):
+                print_prose(f"{front}: its gateway is unknown: {left}")
+            elif left:
+                print_prose(
+                    f"{front}: its gateway still leaves out {format_count(left, 'instance')} of {', '.join(names)}"
+                )
 
     def _map(self, names: Collection[str], work: Callable[[ConnectedHost], T]) -> Mapping[str, T | BoxUnreachable]:
         """Work on boxes at the same time; for a box that does not answer, the reason."""
@@ -248,7 +268,7 @@ def find_serving_fault(box: ConnectedHost) -> str:
 
 
 def _drain_box(box: ConnectedHost) -> int:
-    return box.run_and_parse(parse_drain, render_drain_script(drain_seconds(box.rig.gateway)))
+    return box.run_and_parse(parse_left, render_drain_script(drain_seconds(box.rig.gateway)))
 
 
 def _print_failed(box: ConnectedHost, instance: Instance, finding: ProbeFinding) -> None:

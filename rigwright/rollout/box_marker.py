@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import ValidationError
 
-from rigwright.gateway.gateway_units import ADMIN, BOX_OUT
+from rigwright.gateway.gateway_units import ADMIN, BOX_OUT, ROUTER_RUNTIME
 from rigwright.host import script_output
 from rigwright.host.deploy_lock_state import LOCKS
 from rigwright.host.script_output import free_text
@@ -88,6 +88,8 @@ MARKER_SCHEMA: script_output.Schema = {"marker": (script_output.sha256, script_o
 """The output of templates/rollout/marker.sh.j2: the digest of a marker, and its text."""
 MARK_SCHEMA: script_output.Schema = {"marked": (), "digest": (DIGEST,)}
 """The output of templates/rollout/mark.sh.j2: the digest of the marker that is there afterwards."""
+RETURN_SECONDS = 60
+"""A gateway probes an instance that it leaves out every ten seconds, and such a probe loads no model."""
 DRAIN_SCHEMA: script_output.Schema = {"left": (script_output.number,)}
 """The output of templates/rollout/drain.sh.j2: requests that did not end in time."""
 
@@ -159,8 +161,15 @@ def render_drain_script(seconds: int) -> str:
     return render("rollout/drain.sh.j2", admin=ADMIN, drain=seconds)
 
 
-def parse_drain(output: Iterable[str]) -> int:
-    """How many requests did not end in time.
+def render_return_script(instances: Iterable[str]) -> str:
+    """The script with which a gateway's box waits until it sends requests to instances of other boxes, `BOX/NAME`."""
+    # as the router names them (roles/gateway/host/router/settings.py)
+    files = [f"{ROUTER_RUNTIME}/out/{one.replace('/', '_')}" for one in instances]
+    return render("rollout/return.sh.j2", files=files, limit=RETURN_SECONDS)
+
+
+def parse_left(output: Iterable[str]) -> int:
+    """How many requests did not end in time, or instances are left out.
 
     Raises:
         ValueError: the host reports something else.

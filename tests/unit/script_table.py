@@ -202,6 +202,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         sample_rig().roots, "llama.cpp-0.3.36-a", "a" * 64, '{"inputs": "an \'engine\'"}'
     ),
     "a rollout's drain": lambda: box_marker.render_drain_script(30),
+    "a box's return to a gateway": lambda: box_marker.render_return_script(["one/chat", "two/chat"]),
     "share": lambda: sharing_script(restart=True),
     "share at boot": lambda: sharing_script(restart=False),
     **CONTAINER_SCRIPTS,

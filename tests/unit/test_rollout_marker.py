@@ -14,12 +14,13 @@ from rigwright.rollout.box_marker import (
     BoxMarker,
     controller_name,
     describe_marker_refusal,
-    parse_drain,
+    parse_left,
     parse_mark,
     parse_marker,
     render_drain_script,
     render_mark_script,
     render_marker_query,
+    render_return_script,
 )
 from rigwright.rollout.state_file import BoxRecord
 from tests.unit.rollout_samples import ADA, BOB, make_marker
@@ -64,7 +65,21 @@ def test_a_marker_replaces_the_one_that_was_read_and_no_other(roots: Any) -> Non
 
 def test_a_drain_ends_at_once_without_a_gateway(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(box_marker, "ADMIN", str(tmp_path / "none.sock"))
-    assert parse_drain(run_script(render_drain_script(60))) == 0
+    assert parse_left(run_script(render_drain_script(60))) == 0
+
+
+def test_a_box_has_returned_once_no_gateway_leaves_its_instances_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(box_marker, "ROUTER_RUNTIME", str(tmp_path))
+    monkeypatch.setattr(box_marker, "RETURN_SECONDS", 1)
+    script = render_return_script(["one/chat", "two/chat"])
+    (tmp_path / "out").mkdir()
+    for name in ("one_chat", "three_chat"):
+        (tmp_path / "out" / name).touch()
+    assert parse_left(run_script(script)) == 1
+    (tmp_path / "out/one_chat").unlink()
+    assert parse_left(run_script(script)) == 0
 
 
 @pytest.mark.parametrize(

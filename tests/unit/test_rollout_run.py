@@ -42,6 +42,8 @@ class StandInFleet:
     drained: set[str] = field(default_factory=set)
     drivers: dict[str, str] = field(default_factory=dict)
     shared: list[tuple[str, ...]] = field(default_factory=list)
+    awaited: list[tuple[str, ...]] = field(default_factory=list)
+    """Boxes that gateways had to send requests to again before the next step."""
     standing_consent: bool = False
     """Whether the inventory allows reboots."""
     kill_at: int = -1
@@ -89,6 +91,11 @@ class StandInFleet:
         self._count()
         assert all(self.markers[name].record.is_out for name in names)
         self.drained |= {*names}
+
+    def await_gateways(self, names: Collection[str]) -> None:
+        self._count()
+        assert not any(self.markers[name].record.is_out for name in names)
+        self.awaited.append((*names,))
 
     def deploy(self, names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
         self._count()
@@ -494,7 +501,7 @@ def test_boxes_copy_builds_after_their_marker_and_before_they_leave_rotation(pat
 
     fleet.share_builds = share  # type: ignore[method-assign]
     assert run_rollout(path, fleet, state)[0] == "finished"
-    assert fleet.shared == [*BATCHES]
+    assert fleet.shared == fleet.awaited == [*BATCHES]
 
 
 def test_a_box_whose_marker_cannot_be_written_copies_no_build(path: Path, fleet: StandInFleet) -> None:
