@@ -62,7 +62,9 @@ def make_controller(hosts: dict[str, GatewayFolderHost], folder: Path, monkeypat
             root_shell, "run_command", lambda target, *rest: said.append(rest) or target.answer_command(target, *rest)
         )
         monkeypatch.setattr(
-            ConnectedHost, "_run", lambda box, script, stdin="": box.target.answer_command(box.target, script, stdin)
+            ConnectedHost,
+            "_run",
+            lambda box, script, stdin="", limit=None: box.target.answer_command(box.target, script, stdin),
         )
         done = CliRunner().invoke(key.key, [words[0], str(inventory), *words[1:]])
         if "-" in done.stdout and done.stdout.startswith("rw-"):

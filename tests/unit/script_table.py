@@ -306,6 +306,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "install a driver": lambda: driver_script("install"),
     "build modules alone": lambda: driver_script("install", targets=(), names=(), hashes=[], fresh=()),
     "install kept files": lambda: driver_script("install", kept="/var/lib/rigwright/driver/1", targets=("old-",)),
+    "install kept files of a box with a bundle": lambda: driver_script(
+        "install", kept=f"{STATE}/driver/1", offline=True
+    ),
     "install prebuilt modules": lambda: driver_script("install", WIDE, dkms=False, hashes=[], fresh=()),
     "live cards": lambda: card_facts.render_card_query((box_rig := sample_rig(driver=TUNED)).roots, box_rig.driver),
     "live cards of nobody's": lambda: card_facts.render_card_query((box_rig := sample_rig()).roots, box_rig.driver),

@@ -59,7 +59,9 @@ def test_a_deploy_and_its_plan_are_refused_before_anything_is_touched(host, file
     (refusal,) = host_key_file_problems(rig)
     assert "1 key would return: alice" in refusal
     box = ConnectedHost("box", rig, host)
-    monkeypatch.setattr(ConnectedHost, "_run", lambda box, script, stdin="": host.answer_command(host, script, stdin))
+    monkeypatch.setattr(
+        ConnectedHost, "_run", lambda box, script, stdin="", limit=None: host.answer_command(host, script, stdin)
+    )
     assert _keys_refusals(box) == [refusal]
     keyring.dump(file, keyring.load_keyring(file).with_key("alice", None))
     assert (host_key_file_problems(rig), _keys_refusals(box)) == ([], [])

@@ -23,7 +23,7 @@ from rigwright.pull.publication import MOST_PAYLOAD, PublishedEntry, PullPayload
 from rigwright.signing.dsse import parse_envelope
 from rigwright.signing.trusted_signers import Signer, TrustedSigners
 from rigwright.signing.wire_format import WireReader
-from roles.pull.host import transfer
+from roles.pull.host import run, transfer
 from tests.unit.published_boxes import DAY, NOW, PLAIN, Attack, PublishedWorld, PublisherKeys, served_folder
 from tests.unit.signing_keys import make_key, public_key
 
@@ -37,8 +37,9 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> PublisherKeys:
 
 
 @pytest.fixture
-def world(tmp_path: Path, keys: PublisherKeys) -> Iterator[PublishedWorld]:
-    """A box that has seen a generation, and whose publisher has a newer one."""
+def world(tmp_path: Path, keys: PublisherKeys, monkeypatch: pytest.MonkeyPatch) -> Iterator[PublishedWorld]:
+    """A box that has seen a generation, and whose publisher has a newer one; no removal runs there."""
+    monkeypatch.setattr(run, "is_up", lambda unit: False)
     made = PublishedWorld(tmp_path, keys)
     with served_folder(made.published) as url:
         made.set_url(url)

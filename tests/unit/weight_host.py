@@ -121,7 +121,7 @@ class WeightHost(WeightShelf):
 class FolderBox(ConnectedHost):
     """A box whose scripts run in a folder."""
 
-    def _run(self, script: str, stdin: str = "") -> root_shell.RootCommandResult:
+    def _run(self, script: str, stdin: str = "", limit: float = 0.0) -> root_shell.RootCommandResult:
         # a text for a shell is a script too
         done = self.target.run_script(stdin or script)
         return root_shell.RootCommandResult(done.returncode, done.stdout.encode(), done.stderr.encode())
