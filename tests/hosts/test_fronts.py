@@ -71,8 +71,10 @@ class FrontLoad:
             began = time.monotonic()
             try:
                 with requests.post(url, json=body, headers=headers, verify=verify or None, timeout=(3, 90)) as answer:
-                    whole = answer.text.rstrip().endswith("data: [DONE]") if stream else bool(answer.json()["choices"])
-                    whole &= answer.status_code == 200
+                    whole = answer.status_code == 200
+                    if whole:
+                        text = answer.text.rstrip()
+                        whole = text.endswith("data: [DONE]") if stream else bool(json.loads(text)["choices"])
                     problem = "" if whole else f"{answer.status_code} {answer.text[-200:]}"
             except (requests.RequestException, ValueError, KeyError) as error:
                 problem = repr(error)[:300]
