@@ -88,7 +88,7 @@ CALLS = {
     "roles/gateway/host/rotation/card_faults:CardConditions.ask": "tests/unit/test_rotation.py: rows that match whole",
     "roles/gateway/host/rotation/card_faults:XidLog.update": "JSON on one line",
     "roles/gateway/host/rotation/run:RotationWatch.start_check": NO_OUTPUT,
-    "roles/residency/host/observation:CardSampler._run": "tests/unit/test_residency_observation.py: rows that match whole",
+    "roles/residency/host/observation:CardSampler._run": "test_residency_observation.py: rows that match whole",
     "roles/residency/host/observation:show_units": "tests/unit/test_residency_observation.py: any output",
     "roles/residency/host/service:Residency.order": NO_OUTPUT,
     "roles/memory_records/host/record:read_lines": LINES,
@@ -104,7 +104,6 @@ CALLS = {
     "roles/pull/host/served_generation:is_up": ONE_WORD,
     "roles/pull/host/served_generation:run_program": "one word that is compared, or a line for people",
     "roles/pull/host/served_generation:run_root_job": MESSAGE,
-    "roles/pull/host/served_generation:wait_for_job": NO_OUTPUT,
     "roles/self_check/host/observed_host:show_units": "properties are compared with those declared; a block too few is "
     "refused",
     "roles/trees/host/tree_fingerprint:fingerprint_tree": "it is compared by its digest",
