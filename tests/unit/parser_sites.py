@@ -88,7 +88,7 @@ CALLS = {
     "roles/gateway/host/rotation/card_faults:CardConditions.ask": "tests/unit/test_rotation.py: rows that match whole",
     "roles/gateway/host/rotation/card_faults:XidLog.update": "JSON on one line",
     "roles/gateway/host/rotation/run:RotationWatch.start_check": NO_OUTPUT,
-    "roles/residency/host/observation:CardSampler._run": "test_residency_observation.py: rows that match whole",
+    "roles/residency/host/observation:CardSampler._run": "tests/unit/test_residency_observation.py: whole rows",
     "roles/residency/host/observation:show_units": "tests/unit/test_residency_observation.py: any output",
     "roles/residency/host/service:Residency.order": NO_OUTPUT,
     "roles/memory_records/host/record:read_lines": LINES,
