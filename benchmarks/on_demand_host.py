@@ -1,4 +1,4 @@
-"""A throwaway host whose gateway offers equal models, loaded on demand by the real llama.cpp on the processor."""
+"""A throwaway host: its gateway offers equal models, which real llama.cpp instances load on demand on the processor."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class OnDemandBox:
         return [RandomRequest(**row) for row in json.loads(done.stdout)]
 
     def loaded(self) -> set[str]:
-        """Models whose units are active."""
+        """The models with active units."""
         units = (f"rigwright-{name}" for name in self.models)
         states = self.host.run(shlex.join(("systemctl", "is-active", *units)), check=False).split()
         return {name for name, state in zip(self.models, states, strict=True) if state == "active"}

@@ -23,7 +23,7 @@ class DirectCalls:
         self.shared: dict[object, object] = {}
         """Function of a fixture -> its value for the host."""
         self.callable: set[object] = set()
-        """Functions of checks whose fixtures are such that they can be called."""
+        """Functions of checks that can be called directly, by their fixtures."""
 
     def run(self, check: HostCheck) -> None:
         """Run a check of ours.

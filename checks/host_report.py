@@ -104,7 +104,7 @@ def render_report(
 
 @dataclass(frozen=True)
 class EndedHost:
-    """A host whose checks are decided, without its answers."""
+    """The results of a host after its last check, without the host's answers."""
 
     report: HostReport
     authors: dict[str, str]

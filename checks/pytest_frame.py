@@ -82,7 +82,7 @@ class ChecksPlugin:
         """Ids of the operator's own checks."""
         self.ends = ThreadPoolExecutor(max(len(look.hosts), 1))
         self.ended: dict[str, Future[EndedHost]] = {}
-        """Host whose checks are decided -> what is known of it."""
+        """Host -> its report, after its last check."""
         self.advisories: dict[str, dict[str, int]] = {}
         """Host -> advisories by state; of those of which no check was left out."""
         self.counts = AdvisoryCounts()
