@@ -136,11 +136,10 @@ def run_ssh_keygen(signed: bytes, signature: str, signers: str, moment: datetime
     with tempfile.TemporaryDirectory(prefix="verdict-") as folder:
         Path(folder, "signers").write_text(signers)
         Path(folder, "signature").write_text(armour)
-        clean = {**os.environ, "TZ": "UTC", "LC_ALL": "C"}
+        clean, at = {**os.environ, "TZ": "UTC", "LC_ALL": "C"}, f"{moment:%Y%m%d%H%M%S}"
 
         def run(*words: str) -> tuple[bool, str]:
-            command = ["ssh-keygen", "-Y", *words, "-s", "signature", "-f", "signers"]
-            command.append(f"-Overify-time={moment:%Y%m%d%H%M%S}")
+            command = ["ssh-keygen", "-Y", *words, "-s", "signature", "-f", "signers", f"-Overify-time={at}"]
             try:
                 done = subprocess.run(command, input=signed, capture_output=True, timeout=30, cwd=folder, env=clean)
             except (OSError, subprocess.TimeoutExpired) as error:
