@@ -184,7 +184,7 @@ class ModelServerHandler(BaseHTTPRequestHandler):
             return
         said = self.model.answer_chat(asked)
         pieces = self._split_message(said)
-        slow = 0.003 * (len(self.model.asked) > 7) if fault == "slower" else 0.0
+        slow = 0.4 / max(1, len(pieces)) * (len(self.model.asked) > 7) if fault == "slower" else 0.0
         prompt = sum(len(str(one.get("content"))) for one in asked["messages"]) // 4
         tokens = max(1, len(pieces))
         self.model.count_metric("iteration_tokens_total_count", tokens)
