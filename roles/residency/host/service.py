@@ -31,6 +31,7 @@ from .state import (
     parse_entries,
     refusal,
 )
+from .wake_states import publish_wake_states
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -245,6 +246,7 @@ class Residency:
         after = {name: one.phase for name, one in self.state.entries.items()}
         self.report(before)
         self.save()
+        publish_wake_states(str(self.declared["states"]), self.state, self.seen)
         # answers cost no time, and a stop follows the count of requests at once
         for one in sorted(actions, key=lambda one: ORDER.get(one.kind, len(ORDER))):
             await self.carry_out(one)
