@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -40,7 +40,7 @@ def link_boxes(
             box, _, name = reference.partition("/")
             if box in declared and box not in rigs:
                 continue  # its own problems come first
-            if text := _find_fault(front, box, name, rigs, lenders):
+            if text := _find_fault(front, box, name, rigs, lenders, declared):
                 problems.append(Problem(file, f"{front}.gateway.models.{model}.instances", text))
                 continue
             instance = next(one for one in rigs[box].instances if one.name == name)
@@ -83,16 +83,25 @@ def _list_references(gateway: Gateway | None) -> Iterator[tuple[str, str]]:
                 yield model, reference
 
 
-def _find_fault(front: str, box: str, name: str, rigs: Mapping[str, Rig], lenders: Mapping[str, FleetEntry]) -> str:
+def _find_fault(
+    front: str,
+    box: str,
+    name: str,
+    rigs: Mapping[str, Rig],
+    lenders: Mapping[str, FleetEntry],
+    declared: Collection[str],
+) -> str:
     if box == front:
         return f'{box}/{name} is an instance of this box itself: name it "{name}"'
     if box not in rigs:
-        return f"{box}/{name}: {describe_unknown('box', box, sorted(rigs.keys() - {front}))}"
+        return f"{box}/{name}: {describe_unknown('box', box, sorted({*declared} - {front}))}"
     names = [one.name for one in rigs[box].instances]
     if name not in names:
         return f"{box}/{name}: {describe_unknown(f'instance of {box}', name, names)}"
     if any(one.name == name and one.is_on_demand for one in rigs[box].instances):
-        cure = 'use an instance with "start": "boot"'
+        loaded = [f"{box}/{one.name}" for one in rigs[box].instances if not one.is_on_demand]
+        cure = f'{", ".join(loaded)} may be named here, or give {name} of {box} "start": "boot"'
+        cure = cure if loaded else f'give it "start": "boot", which no instance of {box} has'
         return f"{box}/{name} starts on demand, and only the gateway of its own box wakes it: {cure}"
     if box not in lenders:
         return f"{box}/{name}: no gateway of another box can reach {box}: add {EXAMPLE} with its address to {box}"
