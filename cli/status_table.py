@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import shutil
 import sys
@@ -198,7 +199,7 @@ def _describe_residency(one: InstanceStatus) -> str:
     if ledger is None:
         return ""
     parts = [
-        f"its last load took {ledger.load_s:.0f} s" if one.state == "starting" and ledger.load_s else "",
+        f"its last load took {math.ceil(ledger.load_s)} s" if one.state == "starting" and ledger.load_s else "",
         "requests start it again, with pauses of 5 s to 5 minutes" if one.state == "failed" else "",
         "it stops when its last request has ended" if ledger.phase == "leaving" else "",
         f"{format_count(ledger.waiting, 'client')} wait{'s' * (ledger.waiting == 1)} for it" if ledger.waiting else "",
@@ -211,7 +212,7 @@ def _describe_sleeping(host: HostStatus) -> str:
     sleeping = [
         (one.instance, one.on_demand.load_s) for one in host.instances if one.on_demand and one.state == "asleep"
     ]
-    names = [f"{name} ({seconds:.0f} s)" if seconds else name for name, seconds in sleeping]
+    names = [f"{name} ({math.ceil(seconds)} s)" if seconds else name for name, seconds in sleeping]
     return f"asleep until a request loads them: {', '.join(names)}" if names else ""
 
 

@@ -72,7 +72,8 @@ def test_models_that_do_not_fit_take_turns(lab: ThrowawayLab, box: LabHost, tmp_
     assert read_health(box) == ("ok", {"one": "asleep", "two": "asleep"})
     status = run_rigwright("status", str(inventory))
     assert status.returncode == 0, status.stdout
-    assert status.stdout.count("asleep") == 2
+    assert status.stdout.count(" asleep ") == 3
+    assert "asleep until a request loads them: one (" in status.stdout
 
     for name in ("one", "two", "one"):
         assert wake(box, name) == "ready"

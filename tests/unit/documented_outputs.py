@@ -132,7 +132,7 @@ def _render_status() -> str:
 
 def _render_asleep() -> str:
     chat = InstanceStatus("chat", "ready", "", 4000.0, variant="llamacpp/65k", port=8020, cards=[0], current=True)
-    loaded = ResidencyObservation("awake", load_s=14.2)
+    loaded = ResidencyObservation("awake", load_s=13.2)
     reason = "its engine ended with status 1"
     entries: list[tuple[str, InstanceState, str, ResidencyObservation]] = [
         ("chat", "ready", "", loaded),
