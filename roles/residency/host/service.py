@@ -246,7 +246,6 @@ class Residency:
         after = {name: one.phase for name, one in self.state.entries.items()}
         self.report(before)
         self.save()
-        publish_wake_states(str(self.declared["states"]), self.state, self.seen)
         # answers cost no time, and a stop follows the count of requests at once
         for one in sorted(actions, key=lambda one: ORDER.get(one.kind, len(ORDER))):
             await self.carry_out(one)
@@ -264,7 +263,8 @@ class Residency:
             await asyncio.sleep(INFORM_S)
 
     def report(self, before: Mapping[str, str]) -> None:
-        """Write changes of phases to the journal."""
+        """Tell the gateway of instances that do not sleep, and the journal of changes of phases."""
+        publish_wake_states(str(self.declared["states"]), self.state, self.seen)
         for name, one in self.state.entries.items():
             if before.get(name, ASLEEP) != one.phase and one.phase in (STARTING, AWAKE, STOPPING, ASLEEP):
                 failed = f": {one.reason}" if one.reason and one.phase in (STOPPING, ASLEEP) else ""
