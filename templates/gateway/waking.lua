@@ -151,10 +151,10 @@ end
 local function connect(request, name)
   local var, socket = ngx.var, ngx.socket.tcp()
   socket:settimeouts(1000 * CONNECT, 1000 * CONNECT, relay.LOOK)
+  local may_evict = waking.may_evict(request) and 1 or 0
   local key = request.key ~= "" and request.key or "-"
   if not socket:connect("unix:" .. settings.wake.socket) then return nil end
-  local right = waking.may_evict(request) and 1 or 0
-  if not socket:send(("wake %s %s %s %d\n"):format(name, var.server_name, key, right)) then return nil end
+  if not socket:send(("wake %s %s %s %d\n"):format(name, var.server_name, key, may_evict)) then return nil end
   return { socket = socket, kept = "" }
 end
 

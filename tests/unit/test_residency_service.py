@@ -133,7 +133,7 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
     for path, text in load_residency_modules().items():
         (tmp_path / "program" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "program" / path).write_text(text)
-    for name in ("bin", "units", "records", "runtime", "stopped"):
+    for name in ("bin", "units", "records", "stopped"):
         (tmp_path / name).mkdir()
     stand_in = tmp_path / "bin/systemctl"
     stand_in.write_text(f"#!{sys.executable}\n" + (ROOT / "tests/stand_ins/residency_systemctl.py").read_text())
@@ -141,7 +141,7 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
     instance = {"idle": 0, "priority": 0, "keep_warm": False, "residence": 0, "floor": {"host": 60 * MIB}}
     config = {
         "socket": str(tmp_path / "wake.sock"),
-        "states": str(tmp_path / "runtime/states"),
+        "states": str(tmp_path / "states"),
         "admin": str(tmp_path / "admin.sock"),
         "folder": str(tmp_path),
         "records": str(tmp_path / "records"),
@@ -224,7 +224,7 @@ def test_a_start_that_fails_gives_the_reason(box: ResidencyBox) -> None:
     assert box.wake("one") == "refused failed 5 its engine ended with status 1"
     assert box.wake("two") == "ready"
     assert box.wake("one").startswith("refused failed ")
-    states = box.folder / "runtime/states"
+    states = box.folder / "states"
     assert states.read_text() == "one failed 0\n"
     # a new process knows it as well, and needs no request for that
     box.kill()
