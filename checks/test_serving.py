@@ -76,7 +76,8 @@ def test_ledger_agrees(survey: SurveyAnswers, instance: Instance) -> None:
     if not instance.is_on_demand:
         pytest.skip("it is loaded at boot")
     look = survey.read(HEALTH)
-    phase, unit = look.phases.get(instance.name, "not in the ledger"), look.units.get(instance.unit)
+    entry, unit = look.residency.get(instance.name), look.units.get(instance.unit)
+    phase = entry.phase if entry else "not in the ledger"
     active = unit.active if unit else "not there"
     # both follow each other within seconds
     changing = phase not in LEDGER_STATES or (unit is not None and (unit.since_s or 0.0) < LEDGER_LAG_S)

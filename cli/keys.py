@@ -57,6 +57,8 @@ NO_HOSTS_OPTION = click.option(
 @click.option("--tokens-per-minute", type=WholeNumber(1, keyring.MOST_TOKENS), help="Tokens in any minute.")
 @click.option("--tokens-per-day", type=WholeNumber(1, keyring.MOST_TOKENS), help="Tokens per day (UTC).")
 @click.option("--tokens-per-month", type=WholeNumber(1, keyring.MOST_TOKENS), help="Tokens per month (UTC).")
+@click.option("--no-wake", is_flag=True, help="Its requests start no instance on demand.")
+@click.option("--no-evict", is_flag=True, help="Its requests have no other model stopped.")
 @NO_HOSTS_OPTION
 def make(
     inventory: str,
@@ -68,6 +70,8 @@ def make(
     tokens_per_minute: int | None,
     tokens_per_day: int | None,
     tokens_per_month: int | None,
+    no_wake: bool,
+    no_evict: bool,
     no_hosts: bool,
 ) -> None:
     """Make a client's key, and print it once.
@@ -96,6 +100,8 @@ def make(
             tokens_per_minute=tokens_per_minute,
             tokens_per_day=tokens_per_day,
             tokens_per_month=tokens_per_month,
+            wake=not no_wake,
+            evict=not no_evict,
             made=_current_time().date().isoformat(),
         )
         return there.with_key(name, key)
@@ -257,6 +263,7 @@ def _describe_limits(key: ClientKey) -> str:
     parts += [format_count(key.streams, "stream")] if key.streams else []
     for limit in keyring.TOKEN_LIMITS:
         parts += [f"{getattr(key, limit)} tokens/{limit.rpartition('_')[2]}"] if getattr(key, limit) else []
+    parts += [f"no {right}" for right in keyring.RIGHTS if not getattr(key, right)]
     return ", ".join(parts) or "none"
 
 

@@ -74,9 +74,9 @@ METRICS = (
     MetricDescription(
         "rigwright_gateway_wakes_total",
         "model, outcome",
-        "Requests that waited for a sleeping model: `ready`; `failed`, `memory`, `busy`, `forbidden` as the residency "
-        "service refuses; `timeout`; `left` by the client; `revoked`; `gone`, `silent`, `unreadable` service; `absent` "
-        "instance",
+        "Requests for a sleeping model: `ready`; `failed`, `memory`, `busy`, `forbidden` as the residency service "
+        "refuses, the last also for a key without `wake`; `timeout`; `left` by the client; `revoked`; `gone`, "
+        "`silent`, `unreadable` service; `absent` instance",
     ),
     MetricDescription("rigwright_gateway_wake_seconds_sum", "model", "Sum of the times that those requests waited"),
     MetricDescription("rigwright_gateway_wake_seconds_count", "model", "Number of those times"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import shutil
 import sys
@@ -12,7 +13,7 @@ from cli.observed_box import describe_state
 from cli.prog_name import prog_name
 from cli.tables import WIDTH, format_duration, format_size, print_table
 from rigwright.operate.instance_health import CardUse, InstanceHealth
-from rigwright.problems import printable
+from rigwright.problems import format_count, printable
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def _status_cells(host: HostStatus, one: InstanceStatus) -> dict[str, str]:
         "variant": one.variant,
         "state": one.state,
         "declared": _describe_conformity(one),
-        "up": format_duration(one.since_s) if one.assessed.is_ready or one.state == "other generation" else "",
+        "up": format_duration(one.since_s) if _has_process(one) else "",
         "port": str(one.port or ""),
         "GPUs": ",".join(map(str, one.cards)),
         "context": f"{one.slots} x {one.context_per_sequence}" if one.slots else "",
@@ -153,6 +154,11 @@ def _status_cells(host: HostStatus, one: InstanceStatus) -> dict[str, str]:
         "restarts": str(one.restarts or ""),
         "memory": format_size(one.memory_bytes) if one.memory_bytes else "",
     }
+
+
+def _has_process(one: InstanceStatus) -> bool:
+    """Whether a process runs, and may answer."""
+    return one.state == "other generation" or (one.assessed.is_ready and not (one.on_demand and one.state == "asleep"))
 
 
 def _describe_conformity(one: InstanceStatus) -> str:
@@ -187,6 +193,29 @@ def _describe_startup(one: InstanceStatus) -> str:
     return "; ".join(filter(None, said))
 
 
+def _describe_residency(one: InstanceStatus) -> str:
+    """The facts of an instance on demand that its state does not say; empty for others."""
+    ledger = one.on_demand
+    if ledger is None:
+        return ""
+    parts = [
+        f"its last load took {math.ceil(ledger.load_s)} s" if one.state == "starting" and ledger.load_s else "",
+        "requests start it again, with pauses of 5 s to 5 minutes" if one.state == "failed" else "",
+        "it stops when its last request has ended" if ledger.phase == "leaving" else "",
+        f"{format_count(ledger.waiting, 'client')} wait{'s' * (ledger.waiting == 1)} for it" if ledger.waiting else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _describe_sleeping(host: HostStatus) -> str:
+    """Its instances that the next request loads, and how long that takes; empty without any."""
+    sleeping = [
+        (one.instance, one.on_demand.load_s) for one in host.instances if one.on_demand and one.state == "asleep"
+    ]
+    names = [f"{name} ({math.ceil(seconds)} s)" if seconds else name for name, seconds in sleeping]
+    return f"asleep until a request loads them: {', '.join(names)}" if names else ""
+
+
 def _describe_host(host: HostStatus, inventory: str, verbose: bool) -> list[str]:
     """The facts that no column has."""
     if not host.reached:
@@ -203,8 +232,10 @@ def _describe_host(host: HostStatus, inventory: str, verbose: bool) -> list[str]
             found.append(f"{one.instance} serves {one.variant} until the next deploy: the inventory has {one.declared}")
         if not one.assessed.is_ready:
             found.append(describe_state(one.assessed, inventory, host.host))
+        found += [f"{one.instance}: {facts}"] if (facts := _describe_residency(one)) else []
         found += [f"{one.instance}: {error}" for error in one.errors]
         found += [f"{one.instance}: {said}"] if verbose and (said := _describe_startup(one)) else []
+    found += [sleeping] if (sleeping := _describe_sleeping(host)) else []
     if host.gateway:
         again = f": `{prog_name()} deploy {shlex.quote(inventory)} --limit {host.host}` starts it"
         found.append(f"gateway {host.gateway}{again * host.gateway_down}")

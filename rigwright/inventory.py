@@ -194,12 +194,13 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
 def _link_fleet(file: str, group: HostGroup, rigs: dict[str, Rig]) -> tuple[Mapping[str, FleetLinks], list[Problem]]:
     """The connections between rigs, and the mistakes in them that refuse the rigs."""
     gateways = [rig.gateway for rig in rigs.values() if rig.gateway]
-    if not any(one.uses_other_boxes or one.virtual_address for one in gateways):
+    # of a refused rig it is not known
+    if len(rigs) == len(group) and not any(one.uses_other_boxes or one.virtual_address for one in gateways):
         return {}, []
     # few inventories have such a gateway
     from rigwright.gateway.fleet_links import link_boxes
 
-    links, problems = link_boxes(file, rigs, {name: data["rig"]["entry"] for name, data in group})  # type: ignore[index]
+    links, problems = link_boxes(file, rigs, {str(name): data["rig"]["entry"] for name, data in group})  # type: ignore[index]
     return links, _collect_refusals(Invalid(problems))
 
 

@@ -30,6 +30,7 @@ COMMON = (
         "mapped_code",
         "network_sockets",
         "bounded_http",
+        "residency",
         "rotation",
         "listener_probe",
         "foreign_proxies",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -35,13 +35,20 @@ def link_boxes(
     remote: dict[str, dict[str, RemoteInstance]] = {}
     users: dict[str, dict[str, set[str]]] = {}
     lent: dict[str, dict[str, set[str]]] = {}
-    for front, rig in rigs.items():
-        for model, reference in _list_references(rig.gateway):
+    known = {
+        box: {one.name: one.is_on_demand for one in rigs[box].instances} if box in rigs else _list_sleeping(entry)
+        for box, entry in declared.items()
+    }
+    for front, entry in declared.items():
+        rig = rigs.get(front)
+        for model, reference in _list_references(rig.gateway) if rig else _list_declared_references(entry):
             box, _, name = reference.partition("/")
-            if box in declared and box not in rigs:
+            if box in known and box not in rigs and name not in known[box]:
                 continue  # its own problems come first
-            if text := _find_fault(front, box, name, rigs, lenders):
+            if text := _find_fault(front, box, name, known, lenders.keys() | known.keys() - rigs.keys()):
                 problems.append(Problem(file, f"{front}.gateway.models.{model}.instances", text))
+                continue
+            if rig is None or box not in rigs:
                 continue
             instance = next(one for one in rigs[box].instances if one.name == name)
             remote.setdefault(front, {})[reference] = _describe_remote(box, instance, lenders[box])
@@ -83,16 +90,50 @@ def _list_references(gateway: Gateway | None) -> Iterator[tuple[str, str]]:
                 yield model, reference
 
 
-def _find_fault(front: str, box: str, name: str, rigs: Mapping[str, Rig], lenders: Mapping[str, FleetEntry]) -> str:
+def _list_declared_references(entry: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """The same of a box that is refused, as far as its entry has them."""
+    gateway = entry.get("gateway")
+    models = gateway.get("models") if isinstance(gateway, Mapping) else None
+    for model, of_model in models.items() if isinstance(models, Mapping) else ():
+        references = of_model.get("instances") if isinstance(of_model, Mapping) else None
+        for reference in references if isinstance(references, (list, tuple)) else ():
+            if isinstance(reference, str) and reference.count("/") == 1:
+                yield str(model), reference
+
+
+def _list_sleeping(entry: Mapping[str, object]) -> dict[str, bool]:
+    """Instance -> whether requests start it, of a box that is refused, as far as its entry says so."""
+    instances = entry.get("instances")
+    found = instances.items() if isinstance(instances, Mapping) else ()
+    return {str(name): one.get("start") == "on-demand" for name, one in found if isinstance(one, Mapping)}
+
+
+def _find_fault(
+    front: str,
+    box: str,
+    name: str,
+    known: Mapping[str, Mapping[str, bool]],
+    lenders: Collection[str],
+) -> str:
+    """The mistake of a reference; empty without one.
+
+    Args:
+        front: The box whose gateway refers to an instance.
+        box: The instance's box.
+        name: The instance.
+        known: Box -> instance -> whether requests start it.
+        lenders: Boxes that gateways of others can reach.
+    """
     if box == front:
         return f'{box}/{name} is an instance of this box itself: name it "{name}"'
-    if box not in rigs:
-        return f"{box}/{name}: {describe_unknown('box', box, sorted(rigs.keys() - {front}))}"
-    names = [one.name for one in rigs[box].instances]
-    if name not in names:
-        return f"{box}/{name}: {describe_unknown(f'instance of {box}', name, names)}"
-    if any(one.name == name and one.is_on_demand for one in rigs[box].instances):
-        cure = 'use an instance with "start": "boot"'
+    if box not in known:
+        return f"{box}/{name}: {describe_unknown('box', box, sorted(known.keys() - {front}))}"
+    if name not in known[box]:
+        return f"{box}/{name}: {describe_unknown(f'instance of {box}', name, [*known[box]])}"
+    if known[box][name]:
+        loaded = [f"{box}/{one}" for one, is_on_demand in known[box].items() if not is_on_demand]
+        cure = f'{", ".join(loaded)} may be named here, or give {name} of {box} "start": "boot"'
+        cure = cure if loaded else f'give it "start": "boot", which no instance of {box} has'
         return f"{box}/{name} starts on demand, and only the gateway of its own box wakes it: {cure}"
     if box not in lenders:
         return f"{box}/{name}: no gateway of another box can reach {box}: add {EXAMPLE} with its address to {box}"

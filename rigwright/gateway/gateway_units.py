@@ -56,6 +56,8 @@ ADMIN = f"{RUNTIME}/admin.sock"
 SILENCE = 3  # seconds within which a stream says something, and can be ended with a reason
 WAKE_SOCKET = "/run/rigwright/residency.sock"
 """The socket of the service that starts instances on demand."""
+WAKE_STATES = "/run/rigwright/residency/states"
+"""The service's file of those that failed or were stopped by hand; its folder ends with the service."""
 LOGS = "/var/log/rigwright_gateway"
 LOG = f"{LOGS}/access.log"
 # Tokens by key and model: this and a day (UTC).
@@ -151,6 +153,7 @@ def router_settings(
     if any(one.on_demand for one in offers_of(instances, gateway_entry)):
         made["wake"] = {
             "socket": WAKE_SOCKET,
+            "states": WAKE_STATES,
             "wait": gateway.wait,
             "evict": {name: one.may_evict for name, one in gateway.listeners.items()},
         }

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, StrictBool
 
 from rigwright.file_lock import file_lock
 from rigwright.gateway.keys_file_version import KeyVersion, next_version, version_for
@@ -36,6 +36,7 @@ LISTED = 6  # versions on a line of the file
 MOST = 1_000_000  # of whatever is limited, but tokens
 MOST_TOKENS = 10**12
 TOKEN_LIMITS = ("tokens_per_minute", "tokens_per_day", "tokens_per_month")
+RIGHTS = ("wake", "evict")  # about sleeping models; each key has them unless its table says `false`
 PATIENCE = 30.0  # seconds for which another process that changes the file is waited for
 
 
@@ -76,6 +77,11 @@ class ClientKey(FrozenModel):
     tokens_per_minute: TokenLimit | None = Field(default=None, description="Input and output tokens in any minute.")
     tokens_per_day: TokenLimit | None = Field(default=None, description="Input and output tokens per day (UTC).")
     tokens_per_month: TokenLimit | None = Field(default=None, description="Input and output tokens per month (UTC).")
+    wake: StrictBool = Field(default=True, description="Whether its requests start instances on demand.")
+    evict: StrictBool = Field(
+        default=True,
+        description="Whether such a start may have another model stopped; the listener must allow it, too.",
+    )
     made: Day = Field(description="Creation date (UTC).")
     old: RotatedKey | None = Field(default=None, description="The previous key, while it is still valid.")
 
@@ -221,6 +227,7 @@ def _render_table(name: str, key: ClientKey) -> str:
         "requests_per_minute": str(key.requests_per_minute or ""),
         "streams": str(key.streams or ""),
         **{limit: str(getattr(key, limit) or "") for limit in TOKEN_LIMITS},
+        **{right: "" if getattr(key, right) else "false" for right in RIGHTS},
         "made": key.made,
         "old": f'{{sha256 = "{key.old.sha256}", until = {key.old.until:%Y-%m-%dT%H:%M:%SZ}}}' if key.old else "",
     }
@@ -304,8 +311,9 @@ def _row(name: str, key: ClientKey, sha256: str) -> dict[str, object]:
         "models": list(key.models) if key.models else None,
         "requests_per_minute": key.requests_per_minute,
         "streams": key.streams,
-        # only where it has one: other keys stay the version that they are
+        # only where they differ from the default: other keys stay the version that they are
         **{limit: getattr(key, limit) for limit in TOKEN_LIMITS if getattr(key, limit)},
+        **{right: False for right in RIGHTS if not getattr(key, right)},
     }
 
 

@@ -152,4 +152,4 @@ def _is_stronger(one: Mapping[str, object], other: Mapping[str, object] | None) 
 
 def _rights(one: Mapping[str, object]) -> tuple[object, ...]:
     fields = ("models", "requests_per_minute", "streams", "tokens_per_minute", "tokens_per_day", "tokens_per_month")
-    return tuple(str(one.get(field)) for field in fields)
+    return (*(str(one.get(field)) for field in fields), *(str(one.get(right, True)) for right in ("wake", "evict")))

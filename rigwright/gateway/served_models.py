@@ -300,7 +300,7 @@ def describe_access(instances: tuple[Instance, ...], gateway: Gateway | None) ->
         evicting = [name for name, one in sorted(gateway.listeners.items()) if one.may_evict]
         others.append(
             f"requests start {', '.join(sleeping)}; those of {', '.join(evicting) or 'no listener'} may have an idle "
-            f"model stopped; others than streams wait {gateway.wait} s"
+            f"model stopped, as far as their keys allow it; others than streams wait {gateway.wait} s"
         )
     if lent := gateway.fleet.listener:
         others.append(

@@ -152,8 +152,8 @@ class ListenerEntry(InventoryModel):
     evict: bool | None = Field(
         default=None,
         strict=True,
-        description="Whether a request for a sleeping model may stop an idle one that is in its way; default: the "
-        "value of `keys`.",
+        description="Whether a request for a sleeping model may stop an idle one that is in its way, if its key may, "
+        "too; default: the value of `keys`.",
     )
 
     _source: str = PrivateAttr(default="")

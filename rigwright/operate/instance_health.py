@@ -11,7 +11,7 @@ from rigwright.engines.instance_request import ONE_TOKEN
 from rigwright.engines.log_causes import Cause, find_cause, select_faults
 from rigwright.engines.metrics import EngineMetrics, parse_metrics
 from rigwright.engines.python_log_patterns import FORMS
-from rigwright.gateway.gateway_units import ROUTER_RUNTIME
+from rigwright.gateway.gateway_units import ADMIN, ROUTER_RUNTIME
 from rigwright.gateway.rotation import LAST_RESORT, ROTATION_FOLDER
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
 from rigwright.host.generation_layout import META, PROVEN
@@ -89,6 +89,19 @@ class RotationObservation:
 
 
 @dataclass(frozen=True)
+class ResidencyObservation:
+    """An instance on demand, by the ledger of its box and the counters of its gateway."""
+
+    phase: str
+    failed: str = ""
+    """Why its last start or process failed, until one serves."""
+    load_s: float = 0.0
+    """Seconds of its last load; 0 if unknown."""
+    waiting: int = 0
+    """Clients that wait for it."""
+
+
+@dataclass(frozen=True)
 class HealthFacts:
     """One look at a host."""
 
@@ -111,10 +124,8 @@ class HealthFacts:
     """None where the rig is not known."""
     rotation: Mapping[str, RotationObservation] = field(default_factory=dict)
     """Of instances that the box keeps out of the rotation."""
-    phases: Mapping[str, str] = field(default_factory=dict)
-    """Instance on demand -> its phase in the box's ledger."""
-    failed_starts: Mapping[str, str] = field(default_factory=dict)
-    """Instance on demand -> why its last start or process failed, by the ledger, until one serves."""
+    residency: Mapping[str, ResidencyObservation] = field(default_factory=dict)
+    """Of instances on demand that the box's ledger has."""
 
 
 BLANK_HOST_FACTS = HealthFacts(
@@ -153,6 +164,8 @@ class InstanceHealth:
     """Made, during the look; None where that is not counted, or no request was open."""
     errors: tuple[str, ...] = ()
     """The errors that its log betrays, each with its remedy."""
+    on_demand: ResidencyObservation | None = None
+    """None for an instance that its box loads at boot, or without a ledger."""
 
     @property
     def assessed(self) -> AssessedState:
@@ -189,6 +202,7 @@ def health_request(rig: Rig | None, *, evidence: bool = True) -> dict[str, objec
         "sealed": META,
         "unsealed": [META, PROVEN],
         "records": STARTED_FROM_FOLDER,
+        "counters": ADMIN,
         "residency": f"{rig.roots.residency}/ledger.json"
         if rig and any(one.is_on_demand for one in rig.instances)
         else "",
@@ -235,7 +249,7 @@ def state_facts(look: HealthFacts, instance: Instance, declared: DeclaredProcess
         generation=look.generation,
         declared=declared,
         on_demand=instance.is_on_demand,
-        failed_start=look.failed_starts.get(instance.name, ""),
+        failed_start=look.residency[instance.name].failed if instance.name in look.residency else "",
     )
 
 
@@ -262,6 +276,7 @@ def assess_health(look: HealthFacts, instance: Instance, declared: DeclaredProce
             *describe_errors(look.said.get(instance.name, ()), kind_of(instance).causes),
             *([PARTIAL] if instance.name in look.partial else ()),
         ),
+        on_demand=look.residency.get(instance.name) if instance.is_on_demand else None,
     )
 
 

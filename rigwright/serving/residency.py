@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from rigwright.engines import kind_of
 from rigwright.engines.known_issues import place_instance
 from rigwright.engines.memory_fit import MIB
-from rigwright.gateway.gateway_units import ADMIN, WAKE_SOCKET, GatewayFiles
+from rigwright.gateway.gateway_units import ADMIN, WAKE_SOCKET, WAKE_STATES, GatewayFiles
 from rigwright.gateway.secrets_distribution import RESIDENCY, RESIDENCY_SOCKET, RESIDENCY_UNIT
 from rigwright.host import script_output
 from rigwright.host.generation_layout import ACTIVATING, JOB
@@ -25,7 +25,7 @@ from rigwright.serving.takeover import drain_seconds
 
 HOST = "host"
 """The device of an instance without cards: the host's memory."""
-PROGRAM = ("admission.py", "ledger.py", "observation.py", "service.py", "state.py")
+PROGRAM = ("admission.py", "ledger.py", "observation.py", "service.py", "state.py", "wake_states.py")
 # Bytes that an engine takes beside weights and KV cache, of each card or of RAM, until its use was measured.
 CARD_MORE, HOST_MORE = 1536 * MIB, 512 * MIB
 TIMED_OUT = 124  # timeout(1)
@@ -64,6 +64,7 @@ def render_residency_config(rig: Rig, units: tuple[InstanceUnit, ...]) -> str:
     value: dict[str, object] = {
         "schema": 1,
         "socket": WAKE_SOCKET,
+        "states": WAKE_STATES,
         "admin": ADMIN,
         "folder": rig.roots.residency,
         "records": f"{rig.roots.state}/memory",
@@ -140,6 +141,7 @@ def render_residency(rig: Rig, units: tuple[InstanceUnit, ...]) -> GatewayFiles:
         "service": RESIDENCY_UNIT,
         "socket": RESIDENCY_SOCKET,
         "path": WAKE_SOCKET,
+        "runtime": WAKE_STATES.removeprefix("/run/").rpartition("/")[0],
         "folder": rig.roots.residency,
         "metrics": textfile_folder(rig.roots) if rig.monitoring else "",
         "started_from": STARTED_FROM_FOLDER,

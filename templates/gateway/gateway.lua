@@ -189,7 +189,7 @@ end
 -- After the router has let a request through: limits, and an instance.
 function gateway.serve()
   local var, request = ngx.var, requests.current()
-  request.key, request.name = var.rw_key or "", var.rw_name or ""
+  request.key, request.name, request.right = var.rw_key or "", var.rw_name or "", var.rw_wake
   request.model, request.asked = var.upstream_http_x_rw_group, var.upstream_http_x_rw_asked
   request.sticky = var.upstream_http_x_rw_sticky or ""
   request.span, request.called = body.span(var.upstream_http_x_rw_span, var.upstream_http_x_rw_model)
@@ -210,6 +210,7 @@ function gateway.serve()
   local ready = instances.number(model)
   local wakes = ready == 0 and #waking.candidates(model) > 0
   if ready == 0 and not wakes then return later(request, 503, "no instance of this model answers now", LATER) end
+  if wakes and not waking.may_wake(request) then return waking.forbid(request) end
   if counts.take(request, "model " .. request.model) > model.slots * math.max(ready, 1) + model.queue then
     return later(request, 429, "too many requests are waiting for this model", SOON)
   end

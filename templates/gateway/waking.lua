@@ -48,6 +48,7 @@ local ENDED = "the instance ended before it answered, and the request was not se
 local CUT = "the instance ended before its answer was complete"
 local NOT_READY = "the model was loaded, and no instance of it answers now"
 local REVOKED = "this key was revoked"
+local FORBIDDEN = "the model is asleep, and this key may not wake it: ask again once another client has"
 
 -- Instances that may be started for a model; none where all are kept out of the rotation.
 function waking.candidates(model)
@@ -56,6 +57,16 @@ function waking.candidates(model)
     if instances.may_wake(name) then found[#found + 1] = name end
   end
   return found
+end
+
+-- Whether a request may have an instance started, by its key.
+function waking.may_wake(request)
+  return request.right ~= "none"
+end
+
+-- Whether others may be stopped for it: its listener and its key allow that.
+function waking.may_evict(request)
+  return settings.wake.evict[ngx.var.server_name] and (request.key == "" or request.right == "evict")
 end
 
 -- A line of the service's: its word and values; nothing for what is none.
@@ -140,7 +151,7 @@ end
 local function connect(request, name)
   local var, socket = ngx.var, ngx.socket.tcp()
   socket:settimeouts(1000 * CONNECT, 1000 * CONNECT, relay.LOOK)
-  local may_evict = settings.wake.evict[var.server_name] and 1 or 0
+  local may_evict = waking.may_evict(request) and 1 or 0
   local key = request.key ~= "" and request.key or "-"
   if not socket:connect("unix:" .. settings.wake.socket) then return nil end
   if not socket:send(("wake %s %s %s %d\n"):format(name, var.server_name, key, may_evict)) then return nil end
@@ -335,6 +346,12 @@ local function refusal(word, seconds, text)
   if word == "timeout" then return 503, "the model is still being loaded: ask again", again, "model_asleep" end
   if REFUSALS[word] then return 503, text, again, "model_asleep" end
   return 503, word == "unreadable" and UNREADABLE or GONE, LATER
+end
+
+-- Refuse a request whose key wakes nothing.
+function waking.forbid(request)
+  request.wake = { waited = 0, outcome = "forbidden" }
+  return fail(request, 503, FORBIDDEN, LATER, "model_asleep")
 end
 
 -- Have a request wait for an instance. `take` gives it one that is ready.

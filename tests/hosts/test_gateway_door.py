@@ -185,6 +185,7 @@ OLDER = (
     *("refusals_have_its_shape", "tokens_are_counted_by_key_and_outlive_nginx", "a_key_has_its_tokens_and_no_more"),
     *("a_stream_gets_comments_until_its_model_is_there_and_then_the_answer", "a_client_that_goes_withdraws"),
     *("lines_that_are_none_end_the_waiting_and_reach_no_client", "a_reload_keeps_those_that_wait"),
+    *("a_key_has_its_own_right_to_wake_and_to_have_others_stopped", "health_names_instances_that_do_not_sleep"),
     "an_answer_that_breaks_off_is_not_taken_for_a_whole_one",
 )
 

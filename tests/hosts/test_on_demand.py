@@ -1,5 +1,6 @@
 """Two models on demand that do not fit together: wakes, kills, a power cut, stops by hand, and a changed instance."""
 
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,13 @@ def loaded(host: LabHost) -> set[str]:
     }
 
 
+def read_health(host: LabHost) -> tuple[str, dict[str, str]]:
+    """The state of the box, and of each instance."""
+    program = f"import urllib.request as r; print(r.urlopen('http://127.0.0.1:{LAN}/health').read().decode())"
+    found = json.loads(host.run(f'python3 -c "{program}"'))
+    return found["status"], {one: model["instances"][one] for one, model in found["models"].items()}
+
+
 @pytest.fixture
 def box(lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path) -> Iterator[LabHost]:
     made = boot(first_run.layer)
@@ -61,9 +69,11 @@ def test_models_that_do_not_fit_take_turns(lab: ThrowawayLab, box: LabHost, tmp_
     assert loaded(box) == set(), "proven, they sleep again"
     assert run_plan(inventory).planned_operations == []
     assert red_check_lines(inventory) == {}
+    assert read_health(box) == ("ok", {"one": "asleep", "two": "asleep"})
     status = run_rigwright("status", str(inventory))
     assert status.returncode == 0, status.stdout
-    assert status.stdout.count("asleep") == 2
+    assert status.stdout.count(" asleep ") == 3
+    assert "asleep until a request loads them: one (" in status.stdout
 
     for name in ("one", "two", "one"):
         assert wake(box, name) == "ready"
@@ -85,6 +95,7 @@ def test_models_that_do_not_fit_take_turns(lab: ThrowawayLab, box: LabHost, tmp_
 
     assert run_rigwright("stop", str(inventory), "one").returncode == 0
     assert wake(box, "one") == "refused failed 60 it was stopped by hand"
+    assert read_health(box) == ("degraded", {"one": "stopped", "two": "asleep"})
     assert wake(box, "two") == "ready"
     started = run_rigwright("start", str(inventory), "one")
     assert started.returncode == 0, started.stdout + started.stderr
@@ -94,6 +105,13 @@ def test_models_that_do_not_fit_take_turns(lab: ThrowawayLab, box: LabHost, tmp_
     box.run("mv /etc/rigwright/credentials/two.api-key /root/")
     assert wake(box, "two").startswith("refused failed 5 ")
     assert wake(box, "one") == "ready"
+    failed = ("degraded", {"one": "ok", "two": "failed"})
+    assert read_health(box) == failed
+    # no state outlives the service, and the next one has it from the ledger
+    before = box.run("stat -c %i /run/rigwright/residency")
+    box.run(f"systemctl kill --signal=KILL {SERVICE}")
+    wait_until(lambda: box.run("stat -c %i /run/rigwright/residency", check=False) not in ("", before), "the service")
+    wait_until(lambda: read_health(box) == failed, "the state of a failed instance")
     box.run("mv /root/two.api-key /etc/rigwright/credentials/")
 
     changed = {**INSTANCES, "two": {**INSTANCES["two"], "tasks_max": 2048}}
@@ -102,4 +120,5 @@ def test_models_that_do_not_fit_take_turns(lab: ThrowawayLab, box: LabHost, tmp_
     assert run.status == 0, run.said
     assert "rigwright-two.service is woken once" in run.said
     assert loaded(box) <= {"one"}
+    assert read_health(box)[1]["two"] == "asleep"
     assert run_plan(inventory).planned_operations == []

@@ -42,7 +42,8 @@ from rigwright.host.deploy_lock_state import LockHolder
 from rigwright.inventory import hosts, load_rig
 from rigwright.model.waiver_schema import WaiverEntry
 from rigwright.monitoring.self_check_history import SelfCheckEvent
-from rigwright.operate.instance_state import GenerationObservation, StateFacts, assess_state
+from rigwright.operate.instance_health import ResidencyObservation
+from rigwright.operate.instance_state import GenerationObservation, InstanceState, StateFacts, assess_state
 from rigwright.patches import apply
 from rigwright.patches import patch as patches
 from rigwright.plan.plan_inputs import build_target_state
@@ -122,6 +123,29 @@ def _render_status() -> str:
     draft = InstanceStatus("draft", "wedged", note, 240.0, variant="llamacpp/65k", port=8021, cards=[2], slots=1)
     draft = replace(draft, context_per_sequence=65536, current=True, declared="llamacpp/65k")
     seen = [HostStatus("box1", True, generation=7, declared=True, instances=[chat, draft])]
+    with captured_terminal() as printed:
+        print_status_table(seen)
+        for line in describe_hosts(seen, "rig.py"):
+            print_paragraph(line)
+        return printed()
+
+
+def _render_asleep() -> str:
+    chat = InstanceStatus("chat", "ready", "", 4000.0, variant="llamacpp/65k", port=8020, cards=[0], current=True)
+    loaded = ResidencyObservation("awake", load_s=13.2)
+    reason = "its engine ended with status 1"
+    entries: list[tuple[str, InstanceState, str, ResidencyObservation]] = [
+        ("chat", "ready", "", loaded),
+        ("code", "asleep", "", replace(loaded, phase="asleep")),
+        ("draft", "failed", reason, replace(loaded, phase="asleep", failed=reason)),
+        ("mini", "starting", "", replace(loaded, phase="starting", waiting=2)),
+        ("tiny", "stopped by hand", "since 2026-11-22 09:12 UTC", replace(loaded, phase="asleep")),
+    ]
+    rows = [
+        replace(chat, instance=name, state=state, note=note, on_demand=entry, port=8020 + at)
+        for at, (name, state, note, entry) in enumerate(entries)
+    ]
+    seen = [HostStatus("box1", True, generation=7, declared=True, instances=rows)]
     with captured_terminal() as printed:
         print_status_table(seen)
         for line in describe_hosts(seen, "rig.py"):
@@ -297,6 +321,7 @@ OUTPUT_MAKERS: dict[str, Callable[[], str]] = {
     "plan": _render_plan,
     "rolled-back": _render_rollback,
     "status": _render_status,
+    "asleep": _render_asleep,
     "refused": _render_refusal,
     "check": _render_check,
     "changes": _render_changes,

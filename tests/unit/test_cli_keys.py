@@ -55,6 +55,18 @@ def test_a_key_is_printed_alone_and_every_host_has_it(keys, hosts, file):
     assert "plain" not in done.stderr
 
 
+def test_a_key_may_have_fewer_rights_to_models_on_demand(keys, hosts, file):
+    assert (keys("make", "alice", "--no-evict").exit_code, keys("make", "bob", "--no-wake").exit_code) == (0, 0)
+    # as its other limits, also after a rotation
+    keys("rotate", "alice")
+    found = keyring.load_keyring(file).keys
+    assert [(found[name].wake, found[name].evict) for name in ("alice", "bob")] == [(True, False), (False, True)]
+    rows = json.loads((hosts["box1"].run / ROUTER / "keys.json").read_text())["keys"]
+    assert [(row.get("wake"), row.get("evict")) for row in rows] == [(None, False), (False, None)]
+    listed = keys("list").stdout
+    assert "no evict" in listed and "no wake" in listed
+
+
 def test_a_key_may_be_for_an_alias(keys: RunKeys, file: Path) -> None:
     assert keys("make", "alice", "--models", "gpt-4o").exit_code == 0
     # as the operator typed it: it follows the alias
@@ -227,7 +239,7 @@ def test_two_runs_at_once_lose_nothing(file: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from cli import keys; from cli.key_sync import KeyTargets;"
         "keys.load_targets = lambda *_: KeyTargets('rig.py', None, Path(sys.argv[1]), {});"
-        "[keys.make.callback('rig.py', f'{sys.argv[2]}-{n}', *[None] * 7, True) for n in range(20)]"
+        "[keys.make.callback('rig.py', f'{sys.argv[2]}-{n}', *[None] * 7, False, False, True) for n in range(20)]"
     )
     runs = [
         subprocess.Popen([sys.executable, "-c", program, str(file), name], cwd=ROOT, stdout=subprocess.PIPE)

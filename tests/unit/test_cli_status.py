@@ -21,12 +21,16 @@ from cli.status_table import (
     _status_cells,
     describe_hosts,
     fit_columns,
+    print_status_table,
 )
+from cli.tables import print_paragraph
 from rigwright.engines.metrics import EngineMetrics
 from rigwright.inventory import load_rig, tolerate_problems
-from rigwright.operate.instance_health import CardUse
+from rigwright.operate.instance_health import CardUse, ResidencyObservation
+from rigwright.operate.instance_state import InstanceState
 from rigwright.problems import Invalid
 from rigwright.serving.serving_state import ObservedGeneration, ObservedServing
+from tests.unit.documented_outputs import captured_terminal
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
 from tests.unit.ssh_server import StandInSshd, run_sshd
@@ -96,6 +100,44 @@ def test_eighty_columns_are_not_wrapped_and_what_matters_most_stays() -> None:
     assert wide(columns, rows) <= 80
     assert columns[:2] == ("host", "instance")
     assert fit_columns([_status_cells(SERVES, ROW)], 1)[0] == ("host", "instance", "state")
+
+
+def on_demand(name: str, state: InstanceState, note: str = "", since: float = 7200, **facts: object) -> InstanceStatus:
+    entry = ResidencyObservation(**{"phase": "asleep", **facts})  # type: ignore[arg-type]
+    return replace(ROW, instance=name, state=state, note=note, since_s=since, on_demand=entry, variant="llamacpp/65k")
+
+
+def test_instances_on_demand_fit_on_a_screen_and_have_their_facts() -> None:
+    rows = [
+        on_demand("chat", "ready", phase="leaving"),
+        on_demand("code", "asleep", "the next request loads its model", load_s=13.6),
+        on_demand("draft", "failed", "its engine ended with status 1", failed="its engine ended with status 1"),
+        on_demand("long", "stopped by hand", "since 2026-11-29 10:00 UTC"),
+        on_demand("mini", "starting", phase="starting", load_s=13.6, waiting=2),
+        on_demand("tiny", "asleep", "the next request loads its model"),
+        on_demand("tool", "stopping", phase="stopping", waiting=1),
+    ]
+    host = replace(SERVES, instances=rows)
+    lines = describe_hosts([host], "rig.py")
+    with captured_terminal() as printed:
+        print_status_table([host])
+        table = printed().splitlines()
+        for line in lines:
+            print_paragraph(line)
+        shown = printed().splitlines()
+    ups = {line.split()[1]: "2h" in line for line in table[1:]}
+    assert ups == {one.instance: one.instance == "chat" for one in rows}
+    assert (len(shown) < 24, max(map(len, shown)) <= 80) == (True, True), shown
+    assert [line for line in lines if "next: " not in line] == [
+        "box1: generation 4, as declared",
+        "box1: chat: it stops when its last request has ended",
+        "box1: draft: requests start it again, with pauses of 5 s to 5 minutes",
+        "box1: mini: its last load took 14 s; 2 clients wait for it",
+        "box1: tool: 1 client waits for it",
+        "box1: asleep until a request loads them: code (14 s), tiny",
+    ]
+    (reason,) = [line for line in lines if "status 1" in line]
+    assert reason.startswith("box1: draft has failed: its engine ended with status 1; next: `rigwright logs rig.py ")
 
 
 def test_columns_without_anything_are_left_out() -> None:

@@ -199,6 +199,47 @@ def test_what_cannot_be_is_refused(box: OperatorFolder, entries: dict[str, Any],
     assert len(str(ended.value.code).splitlines()) == 1
 
 
+def test_all_references_that_cannot_be_are_named_at_once(box: OperatorFolder) -> None:
+    front = front_entry("chat", "two/chat", "two/chta", "tow/code", "two/code")
+    chat, gateway = {"variant": "llamacpp/cpu"}, {"listeners": {"lan": {"address": "192.0.2.8", "port": 8443}}}
+    asleep = {name: {**chat, "port": 8020 + at, "start": "on-demand"} for at, name in enumerate(("chat", "code"))}
+
+    def lines(**instances: object) -> list[str]:
+        lender = lender_entry() | {"instances": instances, "gateway": gateway}
+        with pytest.raises(SystemExit) as ended:
+            box.load_group({"one": front, "two": lender})
+        return [one.partition("one.gateway.models.m.instances: ")[2] for one in str(ended.value.code).splitlines()]
+
+    wakes = "starts on demand, and only the gateway of its own box wakes it: "
+    assert lines(**asleep, draft={**chat, "port": 8022}) == [
+        'tow/code: there is no box "tow"; did you mean "two"?; allowed: two',
+        f'two/chat {wakes}two/draft may be named here, or give chat of two "start": "boot"',
+        'two/chta: there is no instance of two "chta"; did you mean "chat"?; allowed: chat, code, draft',
+        f'two/code {wakes}two/draft may be named here, or give code of two "start": "boot"',
+    ]
+    assert f'two/code {wakes}give it "start": "boot", which no instance of two has' in lines(**asleep)
+    # as far as the entry of a box tells, also if that is refused for something else
+    assert [one for one in lines(chat={**chat, "prot": 8020, "start": "on-demand"}) if one] == [
+        'tow/code: there is no box "tow"; did you mean "two"?; allowed: two',
+        f'two/chat {wakes}give it "start": "boot", which no instance of two has',
+    ]
+    front["prot"] = 1
+    found = [one for one in lines(**asleep) if one]
+    assert [one.partition(" ")[0] for one in found] == ["tow/code:", "two/chat", "two/chta:", "two/code"]
+
+
+@pytest.mark.parametrize(
+    "gateway", [None, 5, {"models": 5}, {"models": {"m": 5}}, {"models": {"m": {"instances": [5, "a/b/c", "two"]}}}]
+)
+def test_a_gateway_that_is_none_adds_no_problem_of_references(box: OperatorFolder, gateway: object) -> None:
+    with pytest.raises(SystemExit) as ended:
+        box.load_group(
+            {"one": front_entry() | {"gateway": gateway, "prot": 1}, "two": lender_entry() | {"instances": 5}}
+        )
+    assert "there is no" not in str(ended.value.code)
+    assert "one.prot: unknown key" in str(ended.value.code)
+
+
 def test_a_switch_to_another_variant_is_refused_where_a_name_is_shared(box: OperatorFolder) -> None:
     data = dict(box.load_group({"one": front_entry(), "two": lender_entry()}))["one"]["rig"]
     switched: Any = json.loads(json.dumps(data))

@@ -101,6 +101,20 @@ def test_hosts_are_given_a_row_a_key_and_nothing_that_it_could_be_guessed_from()
     assert keyring.keys_json(ClientKeyring()).startswith('{"keys":[],"ending":[],"version":{"serial":1,"id":"')
 
 
+def test_a_right_that_a_key_lacks_is_written_and_others_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "gateway-keys.toml"
+    keys = {"alice": ClientKey(sha256=ONE, evict=False, made="2026-11-22")}
+    keys |= {"zoe": ClientKey(sha256=TWO, wake=False, made="2026-11-22")}
+    keyring.dump(path, ClientKeyring(keys=keys))
+    assert re.findall("(?m)^(?:wake|evict) = .*", path.read_text()) == ["evict = false", "wake = false"]
+    found = keyring.load_keyring(path)
+    assert found.keys == keys
+    rights = [{key: row[key] for key in ("wake", "evict") if key in row} for row in keyring.key_rows(found)]
+    assert rights == [{"evict": False}, {"wake": False}]
+    # a file from before has the version that it had
+    assert "wake" not in keyring.keys_json(RING) and "evict" not in keyring.keys_json(RING)
+
+
 def test_a_key_has_as_much_chance_in_it_as_was_asked_for() -> None:
     made = {keyring.generate_key() for _ in range(50)}
     assert len(made) == 50
@@ -132,6 +146,9 @@ TABLE = f'[keys.alice]\nsha256 = "{ONE}"\nmade = 2026-11-22\n'
         (TABLE + "streams = 0\n", "keys.alice.streams: 0 is refused: must be at least 1"),
         (TABLE + "streams = true\n", "keys.alice.streams: True is refused: must be a whole number"),
         (TABLE + "requests_per_minute = 1000001\n", "must be at most 1000000"),
+        (TABLE + 'evict = "no"\n', "keys.alice.evict: 'no' is refused: must be true or false"),
+        (TABLE + "wake = 0\n", "keys.alice.wake: 0 is refused: must be true or false"),
+        (TABLE + "evcit = false\n", 'keys.alice.evcit: unknown key; did you mean "evict"?'),
         (TABLE.replace("2026-11-22", "2026-11-22T10:00:00Z"), "keys.alice.made: "),
         (TABLE.replace("2026-11-22", '"today"'), "is refused: must be a day, such as"),
         (TABLE.replace("alice", '"../x"'), "keys.../x: '../x' is refused: must be at most 48 lowercase letters"),
@@ -155,7 +172,7 @@ TABLE = f'[keys.alice]\nsha256 = "{ONE}"\nmade = 2026-11-22\n'
         ('[version]\nserial = 1\nid = "x"\n', "version.id: 'x' is refused: must be 16 lowercase hexadecimal digits"),
         ('[version]\nserial = 1\nid = "0123456789abcdef"\nbefore = ["x"]\n', "version.before[0]: 'x' is refused"),
     ],
-    ids=range(27),
+    ids=range(30),
 )
 def test_problems_are_refused_with_their_places(tmp_path: Path, content: str | bytes, said: str) -> None:
     assert any(said in line for line in refusal(tmp_path / "gateway-keys.toml", content)), said

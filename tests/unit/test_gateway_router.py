@@ -43,6 +43,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterFixture]:
     )
     bob = key_entry(BOB, "bob", models=["embed", "gpt-4o"], streams=2)
     keys = [key_entry(ALICE, "alice"), bob, key_entry(SLOW, "slow", requests_per_minute=2)]
+    keys += [key_entry("meek", "meek", evict=False), key_entry("still", "still", wake=False)]
     with RouterFixture(tmp_path_factory.mktemp("router"), settings, keys).running() as made:
         yield made
 
@@ -101,6 +102,11 @@ def test_a_keyless_listener_ignores_keys(world: RouterFixture, headers: dict[str
     said = world.ask("/auth", **headers)
     assert said.status == 204
     assert {said.headers[f"x-rw-{name}"] for name in ("key", "name", "streams")} == {""}
+
+
+@pytest.mark.parametrize(("clear", "right"), [(ALICE, "evict"), ("meek", "wake"), ("still", "none")])
+def test_a_key_has_its_right_to_models_on_demand(world: RouterFixture, clear: str, right: str) -> None:
+    assert world.ask("/auth", listener="wan", **bearer_header(clear)).headers["x-rw-wake"] == right
 
 
 def test_a_minute_has_so_many_requests(world: RouterFixture) -> None:

@@ -59,6 +59,8 @@ def changed(where: str, value: object) -> dict[str, Any]:
         ("probe/every", 0, "probe/every: must be a number of seconds above 0"),
         ("probe/timeout", True, "probe/timeout: must be a number of seconds above 0"),
         ("digest", None, "digest: must be a text"),
+        ("wake", 1, "wake/: must be an object"),
+        ("wake", {"socket": "/run/x"}, "wake/states: must be a text"),
         ("fields", None, "fields: must be a list"),
         ("fields", [{"kind": "harmless"}], "fields/0/kind: must be one of absent"),
         ("models/qwen3/allow_fields", ["chat_templat"], "models/qwen3/allow_fields: there is no rule chat_templat"),
@@ -92,6 +94,8 @@ def test_settings_that_are_wrong_say_where(tmp_path: Path, where: str, value: ob
         ([key_entry("a", "a", requests_per_minute=0)], "keys/0/requests_per_minute: must be a whole number above 0"),
         ([key_entry("a", "a", streams=1.5)], "keys/0/streams: must be a whole number above 0, or null"),
         ([key_entry("a", "a", models=[1])], "keys/0/models: must be a list of texts"),
+        ([key_entry("a", "a", evict=0)], "keys/0/evict: must be true or false"),
+        ([key_entry("a", "a", wake=None)], "keys/0/wake: must be true or false"),
     ],
 )
 def test_keys_that_are_wrong_say_where(tmp_path: Path, keys: object, said: str) -> None:

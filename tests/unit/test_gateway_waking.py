@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.gateway.gateway_units import WAKE_SOCKET, render_gateway, router_settings
+from rigwright.gateway.gateway_units import WAKE_SOCKET, WAKE_STATES, render_gateway, router_settings
 from rigwright.gateway.served_models import describe_access
 from rigwright.model.gateway_schema import WAIT, Gateway
 from rigwright.serving.instance_units import OWNED_HEADER
@@ -60,6 +60,29 @@ def test_a_comment_names_what_is_known(lua: NginxLua) -> None:
     comment = lua.require("waking").comment
     assert comment(2, 14) == ": waiting, position 2, about 14 s\n\n"
     assert comment(1, None) == ": waiting, position 1\n\n"
+
+
+@pytest.mark.parametrize(
+    ("listener", "key", "right", "may_wake", "may_evict"),
+    [
+        ("lan", "", "", True, True),
+        ("guests", "", "", True, False),
+        ("lan", "0" * 16, "evict", True, True),
+        ("lan", "0" * 16, "wake", True, False),
+        ("lan", "0" * 16, "none", False, False),
+        ("guests", "0" * 16, "evict", True, False),
+        # a router of another generation, and a listener of one
+        ("lan", "0" * 16, None, True, False),
+        ("other", "", "", True, False),
+    ],
+)
+def test_a_right_is_the_listeners_and_the_keys(
+    lua: NginxLua, listener: str, key: str, right: str | None, may_wake: bool, may_evict: bool
+) -> None:
+    lua.require("settings").wake = lua.table({"evict": lua.table({"lan": True, "guests": False})})
+    lua.ngx.var.server_name = listener
+    request, waking = lua.table({"key": key, "right": right}), lua.require("waking")
+    assert (waking.may_wake(request), bool(waking.may_evict(request))) == (may_wake, may_evict)
 
 
 def relay(lua: NginxLua, pieces: Iterable[str | None]) -> tuple[Any, str, str]:
@@ -210,7 +233,7 @@ def test_settings_name_instances_on_demand_and_who_may_have_others_stopped() -> 
     found, conf = settings_of("on-demand", wait=30)
     assert [one.get("on_demand") for one in found["models"].values()] == [["chat"]]
     rights = {"lan": False, "desk": True, "office": True, "guests": False}
-    assert found["wake"] == {"socket": WAKE_SOCKET, "wait": 30, "evict": rights}
+    assert found["wake"] == {"socket": WAKE_SOCKET, "states": WAKE_STATES, "wait": 30, "evict": rights}
     assert conf.count("location @wake {") == conf.count("lua_check_client_abort on;") == len(LISTENERS)
     assert settings_of("on-demand")[0]["wake"]["wait"] == WAIT
 
@@ -254,4 +277,50 @@ def test_a_sleeping_instance_is_healthy(
     found = json.loads(answer.body)
     assert (answer.status, found["status"], found["models"]["tiny"]["status"]) == status
     assert tuple(found["models"]["tiny"]["instances"].values()) == states
+    box.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "ready", "status", "states"),
+    [
+        ("", (), (200, "ok", "asleep"), ["asleep", "asleep"]),
+        ("one failed 0\n", (), (200, "degraded", "degraded"), ["failed", "asleep"]),
+        ("one failed 0\n", ("one",), (200, "ok", "ok"), ["ok", "asleep"]),
+        ("one stopped 0\n", (), (200, "degraded", "degraded"), ["stopped", "asleep"]),
+        ("one failed 0\ntwo stopped 0\n", (), (503, "down", "down"), ["failed", "stopped"]),
+        # its pause is over: the next request starts it again
+        ("one failed 1\ntwo stopped 0\n", (), (200, "degraded", "degraded"), ["failed", "stopped"]),
+        # nothing of a file that is not whole, or that another program wrote
+        ("one failed 0\ntwo stop", (), (200, "ok", "asleep"), ["asleep", "asleep"]),
+        ("one failed 0\ntwo awake 1\n", (), (200, "ok", "asleep"), ["asleep", "asleep"]),
+        ("one failed 0 \n", (), (200, "ok", "asleep"), ["asleep", "asleep"]),
+        ("one failed 0\n" * 6000, (), (200, "ok", "asleep"), ["asleep", "asleep"]),
+        ("one failed 0\né", (), (200, "ok", "asleep"), ["asleep", "asleep"]),
+        (None, (), (200, "ok", "asleep"), ["asleep", "asleep"]),
+    ],
+    ids=range(12),
+)
+def test_health_names_failed_and_stopped_instances(
+    tmp_path: Path, text: str | None, ready: tuple[str, ...], status: tuple[int, str, str], states: list[str]
+) -> None:
+    listener = {"lan": {"keys": False, "models": None}}
+    wake = {"socket": str(tmp_path / "wake.sock"), "states": str(tmp_path / "states")}
+    model = model_entry("one", "two", on_demand=["one", "two"])
+    box = RouterFixture(tmp_path, sample_settings(listeners=listener, models={"tiny": model}, wake=wake))
+    if text is not None:
+        (tmp_path / "states").write_text(text)
+    for name in ready:
+        box.link_instance(name)
+    box.write_settings()
+
+    def look() -> tuple[tuple[int, str, str], list[str]]:
+        answer = answers.health(read_settings(tmp_path / "settings.json"))
+        found = json.loads(answer.body)
+        model = found["models"]["tiny"]
+        return (answer.status, found["status"], model["status"]), list(model["instances"].values())
+
+    # without the service's socket no request starts anything
+    assert look()[1] == [one if one == "ok" else "down" for one in states]
+    (tmp_path / "wake.sock").touch()
+    assert look() == (status, states)
     box.stop()

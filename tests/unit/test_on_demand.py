@@ -13,12 +13,12 @@ import pytest
 from checks import Drift, test_serving
 from checks.asleep_instances import is_asleep_for
 from checks.survey.answers import SurveyAnswers
-from checks.survey.host.health import read_residency
+from checks.survey.host.residency import read_residency
 from rigwright.gateway.secrets_distribution import RESIDENCY_SOCKET, RESIDENCY_UNIT
 from rigwright.inventory import load_rig
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.rig import Rig
-from rigwright.operate.instance_health import CommandResult, HealthFacts
+from rigwright.operate.instance_health import CommandResult, HealthFacts, ResidencyObservation
 from rigwright.operate.instance_state import GenerationObservation, StateFacts, UnitObservation, assess_state
 from rigwright.serving.activation import Activation, goal_for, goal_of, plan_activation
 from rigwright.serving.generation import parse_manifest
@@ -165,15 +165,17 @@ def test_a_look_reads_why_the_last_start_failed_and_s01_reports_it(tmp_path: Pat
     ledger = tmp_path / "ledger.json"
     state = LedgerState({"code": Entry(failures=2, reason="its engine ended with status 3"), "well": Entry(failures=1)})
     ledger.write_text(json.dumps({"schema": 1, "instances": state.to_json()}))
-    phases, failed = read_residency(str(ledger))
-    assert phases == {"code": "asleep", "well": "asleep"}
-    assert failed == {"code": "its engine ended with status 3"}
-    assert read_residency(str(tmp_path / "none")) == ({}, {})
+    counters = str(tmp_path / "admin.sock")
+    found = read_residency(str(ledger), counters)
+    assert found == {
+        "code": {"phase": "asleep", "failed": "its engine ended with status 3", "load_s": 0.0, "waiting": 0},
+        "well": {"phase": "asleep", "failed": "", "load_s": 0.0, "waiting": 0},
+    }
+    assert read_residency(str(tmp_path / "none"), counters) == {}
     facts = HealthFacts(
         *({CODE: unit("inactive")}, {}, {}, {}, CommandResult(127, "", ""), (), ""),
         reboot=False,
-        phases=phases,
-        failed_starts=failed,
+        residency={name: ResidencyObservation(**row) for name, row in found.items()},  # type: ignore[arg-type]
     )
     survey = SurveyAnswers({"health": {"told": json.loads(json.dumps(asdict(facts)))}})
     with pytest.raises(Drift, match="code has failed: its engine ended with status 3"):
@@ -199,7 +201,7 @@ def test_s26_compares_the_ledger_with_systemd(phase: str, active: str, since: fl
     facts = HealthFacts(
         *({CODE: seen}, {}, {}, {}, CommandResult(127, "", ""), (), ""),
         reboot=False,
-        phases={"code": phase} if phase else {},
+        residency={"code": ResidencyObservation(phase)} if phase else {},
     )
     survey = SurveyAnswers({"health": {"told": json.loads(json.dumps(asdict(facts)))}})
     if agrees:
@@ -212,7 +214,7 @@ def test_s26_compares_the_ledger_with_systemd(phase: str, active: str, since: fl
 def test_a_sleeping_process_is_not_checked() -> None:
     instance = sample_instance("code", start="on-demand")
     facts = HealthFacts(
-        *({CODE: unit("inactive")}, {}, {}, {}, CommandResult(127, "", ""), (), ""), reboot=False, phases={}
+        *({CODE: unit("inactive")}, {}, {}, {}, CommandResult(127, "", ""), (), ""), reboot=False, residency={}
     )
     survey = SurveyAnswers({"health": {"told": json.loads(json.dumps(asdict(facts)))}})
     assert is_asleep_for("S02", instance, survey)

@@ -22,6 +22,7 @@ from roles.residency.host.state import (
     UnitObserved,
     Waiter,
 )
+from roles.residency.host.wake_states import render_wake_states
 from tests.unit.simulated_box import CARD, GIB, SimulatedBox
 
 SIX = {CARD: 6 * GIB}
@@ -271,6 +272,30 @@ def test_a_stop_by_hand_is_respected() -> None:
     client = made.wake("one")
     made.step()
     assert made.answers[client] == "refused failed 60 it was stopped by hand"
+    assert render_wake_states(made.state, made.observe()) == "one stopped 0\n"
+
+
+def test_a_failed_instance_is_named_until_it_serves() -> None:
+    made = box()
+
+    def states() -> str:
+        return render_wake_states(made.state, made.observe())
+
+    made.wake("one")
+    made.units["one"].breaks = True
+    assert states() == ""
+    made.run(4)
+    assert states() == "one failed 0\n"
+    made.run(5)
+    assert states() == "one failed 1\n", "its pause is over"
+    made.by_hand = {"one"}
+    assert states() == "one stopped 0\n"
+    made.by_hand, made.units["one"].breaks = set(), False
+    made.wake("one")
+    made.run(1)
+    assert (made.units["one"].state, states()) == ("activating", "one failed 1\n")
+    made.run(4)
+    assert (made.units["one"].state, states()) == ("active", "")
 
 
 def test_only_proofs_move_while_an_activation_is_under_way() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,8 @@ def test_the_stand_in_for_nvidia_smi_tells_foreign_processes_apart(
     assert uuids["0"].startswith("GPU-")
     (tmp_path / "smi").write_text("#!/bin/sh\nexit 15\n")
     assert observation.CardSampler().query({}) == ({}, {}), "unknown is not free"
+
+
+def test_the_kernel_tells_which_boot_it_is() -> None:
+    # without it, a service that starts again takes its ledger for one of another boot
+    assert re.fullmatch("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", observation.boot_id())

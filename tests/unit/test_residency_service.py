@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -140,6 +141,7 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
     instance = {"idle": 0, "priority": 0, "keep_warm": False, "residence": 0, "floor": {"host": 60 * MIB}}
     config = {
         "socket": str(tmp_path / "wake.sock"),
+        "states": str(tmp_path / "states"),
         "admin": str(tmp_path / "admin.sock"),
         "folder": str(tmp_path),
         "records": str(tmp_path / "records"),
@@ -222,6 +224,15 @@ def test_a_start_that_fails_gives_the_reason(box: ResidencyBox) -> None:
     assert box.wake("one") == "refused failed 5 its engine ended with status 1"
     assert box.wake("two") == "ready"
     assert box.wake("one").startswith("refused failed ")
+    states = box.folder / "states"
+    assert states.read_text() == "one failed 0\n"
+    # a new process knows it as well, and needs no request for that
+    box.kill()
+    states.unlink()
+    (box.folder / "stopped/two").touch()
+    box.start()
+    assert box.wake("two") == "ready", "it is loaded still"
+    assert re.fullmatch("one failed [01]\ntwo stopped 0\n", states.read_text())
 
 
 def test_memory_that_was_measured_counts_instead_of_the_computed_need(box: ResidencyBox) -> None:

@@ -19,7 +19,7 @@ import threading
 import time
 from typing import Any
 
-from checks.survey.host import bounded_http, common, rotation, systemd_properties
+from checks.survey.host import bounded_http, common, residency, rotation, systemd_properties
 from checks.survey.host.thread_pool import Pool
 
 ROOT = ""  # a test has a folder for a host
@@ -294,23 +294,6 @@ def stop_times(folder: str, asks: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-PHASES = ("asleep", "starting", "awake", "leaving", "stopping")
-
-
-def read_residency(path: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Instance on demand -> its phase in the ledger of the residency service, and the reason for which its last start
-    or process failed; empty without one.
-    """
-    phases, failed = dict[str, str](), dict[str, str]()
-    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        for name, row in json.loads(common.read(path, LARGEST) or "{}")["instances"].items():
-            if row["phase"] in PHASES and len(phases) < MANY:
-                phases[str(name)[:64]] = row["phase"]
-                if row.get("failures") and row.get("reason"):
-                    failed[str(name)[:64]] = str(row["reason"])[:LENGTH]
-    return phases, failed
-
-
 def read_generation(config: str, asked: dict[str, Any]) -> dict[str, object]:
     """The number of the current generation, and its digest when it was written and now."""
     try:
@@ -379,11 +362,10 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             asked where no other can be;
             `config`, the configuration's folder; in it `stopped`, the folder of instances stopped by hand; in a
             generation `sealed`, the file with its digest, and `unsealed`, the files that are not part of it; `records`,
-            the folder of what processes were started from; `residency`, the ledger of instances on demand; `jobs`,
-            whether long work is listed.
+            the folder of what processes were started from; `residency`, the ledger of instances on demand, and
+            `counters`, the gateway's socket; `jobs`, whether long work is listed.
     """
     there = units(asked["units"])
-    phases, failed_starts = read_residency(f"{ROOT}{asked['residency']}") if asked["residency"] else ({}, {})
     # before there are threads, of which a process that is split off has the locks and not the threads
     asked_of = start_requests(asked, there)
     with Pool(8) as pool:
@@ -396,6 +378,9 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         answers = ended(asked_of, there)
         said = {name: log.result() for name, log in logs.items()}
         records = {ask["unit"]: start_record(ask, asked["records"]) for ask in asked["asks"] if ask["unit"] in there}
+        on_demand: dict[str, dict[str, object]] = {}
+        if asked["residency"]:
+            on_demand = residency.read_residency(f"{ROOT}{asked['residency']}", f"{ROOT}{asked['counters']}")
         out = {ask["name"]: common.begin(f"{ROOT}{asked['out']}/{ask['name']}", LENGTH) for ask in asked["asks"]}
         kept_out = {
             ask["name"]: rotation.read_rotation(f"{ROOT}{asked['rotation']}", ask["name"], asked["last_resort"])
@@ -413,7 +398,6 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             "holder": holder(asked["lock"]),
             "reboot": os.path.exists(f"{ROOT}/run/reboot-required"),
             "stopped": stop_times(f"{ROOT}{asked['config']}/{asked['stopped']}", asked["asks"]),
-            "phases": phases,
-            "failed_starts": failed_starts,
+            "residency": on_demand,
             "generation": read_generation(f"{ROOT}{asked['config']}", asked) if asked["config"] else None,
         }

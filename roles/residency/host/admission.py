@@ -139,7 +139,7 @@ class Admission:
         entry.short_since = None
         for waiter in waiters:
             if not waiter.may_evict:
-                text = "other models are loaded, and this listener may not put them to sleep"
+                text = "other models are loaded, and this client may not have them stopped"
                 self.refusals.append((waiter, refusal("busy", REFUSED_S, text)))
         if not any(one.may_evict for one in waiters):
             return

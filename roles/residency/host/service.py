@@ -31,6 +31,7 @@ from .state import (
     parse_entries,
     refusal,
 )
+from .wake_states import publish_wake_states
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -262,7 +263,8 @@ class Residency:
             await asyncio.sleep(INFORM_S)
 
     def report(self, before: Mapping[str, str]) -> None:
-        """Write changes of phases to the journal."""
+        """Tell the gateway of instances that do not sleep, and the journal of changes of phases."""
+        publish_wake_states(str(self.declared["states"]), self.state, self.seen)
         for name, one in self.state.entries.items():
             if before.get(name, ASLEEP) != one.phase and one.phase in (STARTING, AWAKE, STOPPING, ASLEEP):
                 failed = f": {one.reason}" if one.reason and one.phase in (STOPPING, ASLEEP) else ""

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from door.answering import ASKED, SLOW, idle
 from door.clients import Stream, join_chunks
 from door.counting import _has
-from door.world import ALICE, World, until, with_model_settings
+from door.world import ALICE, GENTLE, QUIET, World, until, with_model_settings
 
 KEY = f"Authorization: Bearer {ALICE}"
 ID = hashlib.sha256(ALICE.encode()).hexdigest()[:16]
@@ -136,6 +136,68 @@ async def other_requests_wait_and_go_the_ordinary_way(world: World) -> None:
     status, headers, body = await asking
     assert (status, b": waiting" in body, "cache-control" in headers) == (200, False, False)
     await idle(world)
+
+
+@asleep
+async def a_key_has_its_own_right_to_wake_and_to_have_others_stopped(world: World) -> None:
+    fall_asleep(world)
+
+    async def line_of(clear: str) -> str:
+        async with Stream(world.port + 1, ASKED, f"Authorization: Bearer {clear}") as stream:
+            await stream.until(WAITING)
+            (one,) = world.residency.waiting
+        await world.residency.wait_for(0)
+        return one.line
+
+    assert await line_of(ALICE) == f"wake one keyed {ID} 1"
+    gentle = hashlib.sha256(GENTLE.encode()).hexdigest()[:16]
+    assert await line_of(GENTLE) == f"wake one keyed {gentle} 0"
+    came, quiet = len(world.residency.came), f"Authorization: Bearer {QUIET}"
+    for asked in (PLAIN, ASKED):
+        status, headers, body = await world.post(asked, quiet, port=world.port + 1)
+        assert (status, headers["retry-after"], json.loads(body)["error"]["code"]) == (503, "10", "model_asleep"), body
+    await until(lambda: [one.get("wake") for one in world.lines()][-2:] == ["forbidden"] * 2)
+    assert len(world.residency.came) == came
+    metrics = (await world.admin("GET /metrics"))[1].decode()
+    assert 'rigwright_gateway_wakes_total{outcome="forbidden",model="tiny"} 2\n' in metrics
+    # once another client has woken the model, it answers this one
+    world.link("one")
+    assert (await world.post(PLAIN, quiet, port=world.port + 1))[0] == 200
+    world.unlink("one")
+    # as other limits of a key, a right that has changed counts from the next request on
+    async with Stream(world.port + 1, ASKED, KEY) as stream:
+        await stream.until(WAITING)
+        world.give_keys(evict=False)
+        assert world.router
+        world.router.send_signal(signal.SIGHUP)
+        await _wake_up(world)
+        await stream.end()
+    assert stream.is_complete
+    world.unlink("one")
+    for _ in range(500):
+        if await line_of(ALICE) == f"wake one keyed {ID} 0":
+            break
+    else:
+        raise AssertionError("the key has its right still")
+    await idle(world)
+
+
+@asleep
+async def health_names_instances_that_do_not_sleep(world: World) -> None:
+    async def look(port: int = 0) -> tuple[int, str, dict[str, str]]:
+        asked = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        status, _, body = await world.ask(asked, port or world.port)
+        model = json.loads(body)["models"]["tiny"]
+        return status, model["status"], model["instances"]
+
+    fall_asleep(world)
+    assert await look() == (200, "degraded", {"one": "asleep", "two": "down"})
+    (world.folder / "states").write_text("one failed 0\n")
+    assert await look() == (503, "down", {"one": "failed", "two": "down"})
+    (world.folder / "states").write_text("one stopped 0\n")
+    assert await look(world.port + 1) == (503, "down", {"one": "stopped", "two": "down"})
+    world.link("one")
+    assert await look() == (200, "degraded", {"one": "ok", "two": "down"})
 
 
 @asleep

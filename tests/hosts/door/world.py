@@ -21,8 +21,10 @@ from door.residency import ResidencyService
 ALICE = "rw-" + "a" * 43
 OFTEN = "rw-" + "b" * 43
 THRIFTY = "rw-" + "c" * 43
-"""Keys: of a client that may have eight requests under way, of one that may ask once a minute, and of one with few
-tokens."""
+GENTLE = "rw-" + "d" * 43
+QUIET = "rw-" + "e" * 43
+"""Keys: of a client that may have eight requests under way, of one that may ask once a minute, of one with few tokens,
+of one that has no other model stopped, and of one that wakes none."""
 # systemd's way to hand sockets over (sd_listen_fds(3)).
 HANDED = """
 import os, sys
@@ -114,7 +116,7 @@ class World:
         for name in ("router", "links", "out", "rotation", "engines"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir()
-        for file in (self.folder / "log", *self.folder.glob("usage-*")):
+        for file in (self.folder / "log", self.folder / "states", *self.folder.glob("usage-*")):
             file.unlink(missing_ok=True)
         # of bodies that nginx had not come to take away when the case before was over
         shutil.rmtree(self.folder / "run/body", ignore_errors=True)
@@ -145,17 +147,24 @@ class World:
         )
         await until(self.answers)
 
-    def start_router(self) -> None:
+    def give_keys(self, **rights: bool) -> None:
+        """Write the keys, alice's with other rights."""
+        free: dict[str, object] = {"models": None, "requests_per_minute": None, "streams": None}
         keys = [
-            {"id": one[:16], "name": name, "sha256": one, "models": None} | limits
+            {"id": one[:16], "name": name, "sha256": one, **free, **limits}
             for name, key, limits in (
-                ("alice", ALICE, {"requests_per_minute": None, "streams": 8}),
-                ("often", OFTEN, {"requests_per_minute": 1, "streams": None}),
-                ("thrifty", THRIFTY, {"requests_per_minute": None, "streams": None, "tokens_per_day": 25}),
+                ("alice", ALICE, {"streams": 8, **rights}),
+                ("often", OFTEN, {"requests_per_minute": 1}),
+                ("thrifty", THRIFTY, {"tokens_per_day": 25}),
+                ("gentle", GENTLE, {"evict": False}),
+                ("quiet", QUIET, {"wake": False}),
             )
             for one in [hashlib.sha256(key.encode()).hexdigest()]
         ]
         (self.folder / "keys.json").write_text(json.dumps({"keys": keys}))
+
+    def start_router(self) -> None:
+        self.give_keys()
         sockets = []
         for name in ("light", "heavy"):
             path = self.folder / f"router/{name}.sock"
@@ -184,7 +193,8 @@ class World:
             more["lent"], more["fronts"] = self.lent, {self.front: self.bound}
         if "on_demand" in tiny:
             evict = {"lan": False, "keyed": True, "tls": False}
-            more["wake"] = {"socket": str(self.residency.socket), "wait": self.wait, "evict": evict}
+            files = {"socket": str(self.residency.socket), "states": f"{self.folder}/states"}
+            more["wake"] = {**files, "wait": self.wait, "evict": evict}
         text = json.dumps({**SETTINGS, **own, **more, "models": {"tiny": tiny}})
         (self.folder / "conf/settings.json").write_text(text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,8 +29,14 @@ LAST_RESORT = ".last"
 """Ends the name of a file for an instance that is asked where no other can be."""
 
 
-ASLEEP = "asleep"
-"""The state of an instance on demand that no request has started: the next one does."""
+ASLEEP, FAILED, STOPPED = "asleep", "failed", "stopped"
+"""States of an instance on demand that is not loaded: the next request starts it, its last start or process failed, or
+an operator has stopped it.
+"""
+MOST_STATES = 1 << 16
+"""Bytes of the file of those that failed or were stopped."""
+_STATE = re.compile(rf"([a-z0-9][a-z0-9-]{{0,47}}) ({FAILED}|{STOPPED}) ([01])\n")
+_STATES = re.compile(rf"(?:{_STATE.pattern})*")
 
 
 def json_answer(status: int, value: Any, *headers: tuple[str, str]) -> Answer:
@@ -71,9 +78,12 @@ def models(roots: Mapping[str, str]) -> Answer:
 def health(settings: Settings) -> Answer:
     """What answers now: 200 as long as one model does, else 503."""
     found: dict[str, dict[str, object]] = {}
+    states = _wake_states(settings)
     for name, model in settings.models.items():
-        instances = {one: _instance(settings, one, one in model.on_demand) for one in model.instances}
-        found[name] = {"status": _overall(set(instances.values())), "instances": instances}
+        instances = {one: _instance(settings, states, one, one in model.on_demand) for one in model.instances}
+        # the next request starts a failed one again, unless its pause lasts: a balancer has to send it one
+        parts = {"last resort" if one == FAILED and states[key][1] else one for key, one in instances.items()}
+        found[name] = {"status": _overall(parts), "instances": instances}
         if reasons := {one: rows for one in model.instances if (rows := _reasons(settings, one))}:
             found[name]["out_of_rotation"] = reasons
     # a box whose models all sleep serves each of them
@@ -96,9 +106,27 @@ def _socket(path: Path) -> bool:
         return False
 
 
-def _instance(settings: Settings, name: str, is_on_demand: bool) -> str:
+def _wake_states(settings: Settings) -> Mapping[str, tuple[str, bool]]:
+    """Instances that failed or were stopped, each with its state, and whether the next request starts it all the same;
+    none while the service that keeps the file begins anew, for requests wait for it.
+    """
+    try:
+        with (settings.wake_states or Path("/dev/null")).open(encoding="ascii") as file:
+            text = file.read(MOST_STATES + 1)
+    except (OSError, ValueError):
+        return {}
+    if not _STATES.fullmatch(text):
+        return {}
+    return {name: (state, starts == "1") for name, state, starts in _STATE.findall(text)}
+
+
+def _instance(settings: Settings, states: Mapping[str, tuple[str, bool]], name: str, is_on_demand: bool) -> str:
     if not linked(settings.links, name):
-        return ASLEEP if is_on_demand and not (settings.rotation / name).exists() else "down"
+        if not is_on_demand or (settings.rotation / name).exists():
+            return "down"
+        if settings.wake_socket and not settings.wake_socket.exists():
+            return "down"
+        return states.get(name, (ASLEEP, True))[0]
     if settings.out_file(name).exists():
         return "down" if "/" in name else "wedged"
     if (settings.rotation / name).exists():

@@ -84,8 +84,9 @@ class Router:
         streams = "" if key.streams is None else str(key.streams)
         limits = (key.tokens_per_minute, key.tokens_per_day, key.tokens_per_month)
         tokens = " ".join("-" if one is None else str(one) for one in limits)
+        right = "none" if not key.wake else "evict" if key.evict else "wake"
         of_key = (("X-Rw-Key", key.id), ("X-Rw-Name", key.name), ("X-Rw-Streams", streams), ("X-Rw-Tokens", tokens))
-        return Answer(204, of_key)
+        return Answer(204, (*of_key, ("X-Rw-Wake", right)))
 
     def _rights(self, request: Request) -> list[str] | None:
         """The models that a caller may use; None: the key is not known any more."""

@@ -79,6 +79,10 @@ class Key:
     """UTC."""
     tokens_per_month: int | None = None
     """UTC."""
+    wake: bool = True
+    """Whether its requests start instances on demand."""
+    evict: bool = True
+    """Whether such a start may have another model stopped, where the listener allows that."""
     until: int | None = None
     """Seconds since 1970 from which on it opens nothing; None: it stays."""
 
@@ -100,6 +104,10 @@ class Settings:
     """The folder of root's reasons to keep instances out."""
     admin: Path
     digest: str
+    wake_socket: Path | None = None
+    """By which instances on demand are started; None without any."""
+    wake_states: Path | None = None
+    """The file of those that requests do not start."""
 
     def served(self, name: str) -> str:
         """The model's own name for an alias, or the name itself."""
@@ -148,6 +156,7 @@ def read_settings(path: Path) -> Settings:
     text = _text(path)
     root = _Table(path.name, "", _json(path, text))
     probe = root.table("probe")
+    wake = root.table("wake") if "wake" in root.value else None
     rules = [_rule(one) for one in root.rows("fields")]
     settings = Settings(
         listeners={name: _listener(one) for name, one in root.tables("listeners", _NAME).items()},
@@ -160,6 +169,8 @@ def read_settings(path: Path) -> Settings:
         rotation=Path(root.text("rotation")),
         admin=Path(root.text("admin")),
         digest=root.text("digest"),
+        wake_socket=Path(wake.text("socket")) if wake else None,
+        wake_states=Path(wake.text("states")) if wake else None,
     )
     for alias, name in settings.aliases.items():
         if name not in settings.models:
@@ -190,6 +201,8 @@ def read_keys(path: Path) -> Keys:
             tokens_per_minute=one.count("tokens_per_minute"),
             tokens_per_day=one.count("tokens_per_day"),
             tokens_per_month=one.count("tokens_per_month"),
+            wake=one.right("wake"),
+            evict=one.right("evict"),
             until=one.take("until", int, "seconds since 1970") if one in ending else None,
         )
         if key.id in by_id or not key.sha256.startswith(key.id):
@@ -312,6 +325,9 @@ class _Table:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
             raise self._wrong(key, "a number of seconds above 0")
         return float(value)
+
+    def right(self, key: str) -> bool:
+        return key not in self.value or self.take(key, bool, "true or false")
 
     def count(self, key: str) -> int | None:
         value = self.value.get(key)
