@@ -132,7 +132,7 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
     for path, text in load_residency_modules().items():
         (tmp_path / "program" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "program" / path).write_text(text)
-    for name in ("bin", "units", "records", "stopped"):
+    for name in ("bin", "units", "records", "stopped", "links"):
         (tmp_path / name).mkdir()
     stand_in = tmp_path / "bin/systemctl"
     stand_in.write_text(f"#!{sys.executable}\n" + (ROOT / "tests/stand_ins/residency_systemctl.py").read_text())
@@ -144,6 +144,7 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
         "folder": str(tmp_path),
         "records": str(tmp_path / "records"),
         "stopped": str(tmp_path / "stopped"),
+        "links": str(tmp_path / "links"),
         "activating": str(tmp_path / "activating"),
         "job": "rw-job-activate.service",
         "metrics": str(tmp_path / "residency.prom"),
