@@ -135,7 +135,7 @@ async def an_instance_that_takes_no_byte_for_long_is_given_up_and_one_that_refus
         async with woken_stream(world, ASKED | {"messages": "x" * 1_500_000}) as stream:
             await stream.end()
         assert stream.is_complete, stream.came
-        world.engines["one"].reads_after = 60
+        world.engines["one"].reads_after, world.engines["one"].reads_each = 60, 0
         async with woken_stream(world, LARGE) as stream:
             await asyncio.wait_for(stream.end(), 8)
         assert stream_error(stream)["message"] == "the instance does not take the request", stream.came
