@@ -82,6 +82,8 @@ class Residency:
         self.number = 0
         self.cards = observation.CardSampler()
         self.records = observation.RecordReader()
+        self.groups: dict[str, str] = {}
+        """Instance -> its control group."""
         self.changed_at = 0.0
         """When a unit was last seen in another state than before."""
         self.seen = Observation(0.0)
@@ -119,22 +121,25 @@ class Residency:
     def observe(self) -> Observation:
         """Look at the box; runs beside the loop that serves clients."""
         entries = self.state.entries
+        awaited = {one.instance for one in self.state.waiters}
+        wanted = [name for name, one in self.instances.items() if name in awaited or one["keep_warm"]]
+        asleep = [name for name in wanted if name not in entries or entries[name].phase == ASLEEP]
+        names = {device for name in asleep for device in self.instances[name]["floor"]}
+        if names - {HOST}:
+            # nvidia-smi takes its time while systemd answers; a change of a unit makes its answer void
+            self.cards.look(self.groups, self.changed_at)
         # without its marker there is no job, and systemd logs an error where it is asked for one that has gone
         jobs = [str(self.declared["job"])] if os.path.exists(self.declared["activating"]) else []
-        units, groups = observation.show_units({**self.units, **{job: job for job in jobs}})
+        units, self.groups = observation.show_units({**self.units, **{job: job for job in jobs}})
         job_states = [units.pop(job).state for job in jobs if job in units]
         units = self.with_links(units)
         is_activating = any(state in ("active", "activating", "deactivating") for state in job_states)
         if units != self.seen.units:
             self.changed_at = observation.monotonic()
-        awaited = {one.instance for one in self.state.waiters}
-        wanted = [name for name, one in self.instances.items() if name in awaited or one["keep_warm"]]
-        asleep = [name for name in wanted if name not in entries or entries[name].phase == ASLEEP]
-        names = {device for name in asleep for device in self.instances[name]["floor"]}
         devices: dict[str, MemoryDevice] = {}
         if names - {HOST}:
-            devices |= self.cards.look(groups, self.changed_at)
-        if HOST in names and (host := observation.read_host(groups, str(self.declared["host_memory"]))):
+            devices |= self.cards.look(self.groups, self.changed_at)
+        if HOST in names and (host := observation.read_host(self.groups, str(self.declared["host_memory"]))):
             devices[HOST] = host
         by_hand = {name for name in self.units if os.path.exists(f"{self.declared['stopped']}/{name}")}
         # last: until a stop, the gateway must not forget that an instance leaves
