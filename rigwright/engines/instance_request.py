@@ -35,6 +35,5 @@ _COMPLETION = {"messages": [{"role": "user", "content": "ready?"}], "max_tokens"
 CHAT = "/v1/chat/completions"
 ONE_TOKEN = InstanceRequest(CHAT, _COMPLETION)
 STREAMED = InstanceRequest(CHAT, {**_COMPLETION, "stream": True})
-# The shortest prompt that has to be computed.
-ONE_WORD = InstanceRequest("/v1/completions", {"prompt": "a", "max_tokens": 1})
+HEALTH = InstanceRequest("/health")
 MODELS = InstanceRequest("/v1/models")

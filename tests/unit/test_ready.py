@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines.instance_request import ONE_TOKEN, ONE_WORD, InstanceRequest
+from rigwright.engines.instance_request import HEALTH, ONE_TOKEN, InstanceRequest
 from tests.unit.file_server import (
     AnswerHandler,
     FileServerHandler,
@@ -63,10 +63,10 @@ def test_a_server_that_says_that_it_loads_is_asked_for_nothing_else(start: Start
     assert [one.path for one in start.server.asked] == [*["health"] * 3, COMPLETIONS]
 
 
-def test_a_later_start_on_demand_of_the_same_texts_answers_the_shortest_request(start: StartingInstance) -> None:
+def test_a_later_start_on_demand_of_the_same_texts_answers_the_lesser_request(start: StartingInstance) -> None:
     start.server.serve(COMPLETIONS, *[complete_file(b"{}")] * 2)
-    start.server.serve("v1/completions", *[complete_file(b"{}")] * 2)
-    start.again = ONE_WORD
+    start.server.serve("health", *[complete_file(b"{}")] * 10)
+    start.again = HEALTH
     assert start.ready(os.getpid()).returncode == 0
     start.write = lambda: None  # type: ignore[method-assign]
     assert start.ready(os.getpid()).returncode == 0
@@ -74,7 +74,8 @@ def test_a_later_start_on_demand_of_the_same_texts_answers_the_shortest_request(
     # another text: it has to answer the whole one
     (start.folder / UNIT).write_text(TEXT + "# changed\n")
     assert start.ready(os.getpid()).returncode == 0
-    assert [one.path for one in start.asked] == [COMPLETIONS, *["v1/completions"] * 2, COMPLETIONS]
+    assert [one.path for one in start.asked] == [COMPLETIONS] * 2
+    assert len(start.server.asked) == 2 + 4 + 2
 
 
 def test_it_asks_as_user_nobody_in_the_instances_group(start: StartingInstance) -> None:
