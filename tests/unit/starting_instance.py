@@ -53,7 +53,7 @@ class StartingInstance:
         return self.folder / "run" / UNIT
 
     @property
-    def asked(self) -> list[ServedRequest]:
+    def completions_asked(self) -> list[ServedRequest]:
         """The requests that reached its server, without looks whether it loads."""
         return [one for one in self.server.asked if one.path != "health"]
 

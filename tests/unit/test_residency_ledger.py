@@ -100,7 +100,7 @@ def test_a_link_sends_the_clients_of_its_instance_on_and_changes_nothing_else() 
     assert (before.entries["one"].phase, after.entries["two"]) == (STARTING, before.entries["two"])
 
 
-def test_the_model_of_the_request_that_has_waited_longest_is_next_whoever_comes_first() -> None:
+def test_the_model_of_the_request_that_has_waited_longest_is_next() -> None:
     made = box()
     younger, older = made.wake("one"), made.wake("two")
     made.state.waiters[1] = replace(made.state.waiters[1], since=made.now - 30)

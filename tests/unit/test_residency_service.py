@@ -294,7 +294,7 @@ def test_a_kill_at_any_moment_of_an_exchange_loses_no_request(box: ResidencyBox,
 
 
 def test_requests_that_come_again_after_a_restart_keep_their_places(box: ResidencyBox) -> None:
-    """Of one model, then of the other: the older one is the one that has waited, whoever is back first."""
+    """The older one is first, though the younger one is back before it."""
     with socket.socket(socket.AF_UNIX) as younger, socket.socket(socket.AF_UNIX) as older:
         # the service has no time to decide between the two
         os.kill(box.process.pid, signal.SIGSTOP)  # type: ignore[union-attr]

@@ -41,7 +41,7 @@ def write_durably(path: str, text: str, mode: int = 0o644) -> None:
         os.close(parent)
 
 
-class LedgerFile:
+class ResidencyFiles:
     """The file of the ledger, and that of its metrics."""
 
     def __init__(self, path: str, metrics: str) -> None:

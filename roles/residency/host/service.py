@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from . import observation
 from .ledger import admit_clients, decide, estimates
-from .ledger_file import LedgerFile, notify_operator
+from .ledger_file import ResidencyFiles, notify_operator
 from .state import (
     ASLEEP,
     AWAKE,
@@ -71,7 +71,7 @@ class Residency:
         self.instances: dict[str, Any] = declared["instances"]
         self.units = {name: str(one["unit"]) for name, one in self.instances.items()}
         self.gateway = observation.GatewayCounters(declared["admin"])
-        self.file = LedgerFile(f"{declared['folder']}/ledger.json", declared.get("metrics") or "")
+        self.file = ResidencyFiles(f"{declared['folder']}/ledger.json", declared.get("metrics") or "")
         # an earlier process' ledger; observations correct it
         self.state = LedgerState(self.file.load())
         self.links: dict[str, asyncio.StreamWriter] = {}
