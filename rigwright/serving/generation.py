@@ -330,6 +330,7 @@ def build_generation(
         **{f"units/{one.name}": one.text for one in units},
         **{f"env/{one.instance}": one.environment for one in units},
         **{f"requests/{one.instance}": one.ready for one in units},
+        **{f"requests/{one.instance}.again": one.ready_again for one in units if one.ready_again},
         **{f"warm-up/{u.instance}.{n}": text for u in units for n, text in enumerate(u.warm_up, start=1)},
         **{f"weights/{one.instance}": one.weights for one in units},
         **{f"said/{one.instance}": "".join(f"{mark}\n" for mark in one.marks) for one in units if one.marks},

@@ -63,6 +63,8 @@ class InstanceUnit:
     cards: frozenset[int]
     ready: str
     """The request that it has to answer, as curl's configuration."""
+    ready_again: str
+    """The one that it has to answer in later starts on demand, likewise; empty: the same."""
     warm_up: tuple[str, ...]
     """Those that are made once it has, likewise."""
     weights: str
@@ -156,6 +158,9 @@ def build_unit(rig: Rig, instance: Instance, installation: Installation, node: i
         user=user,
         cards=frozenset(instance.cards),
         ready=made.ready.render_curl_config(instance.socket),
+        ready_again=made.ready_again.render_curl_config(instance.socket)
+        if instance.is_on_demand and made.ready_again
+        else "",
         warm_up=tuple(one.render_curl_config(instance.socket) for one in made.warm_up),
         weights="".join(f"{rig.roots.weight_path(artefact)}\n" for artefact in instance.weights),
         programs=made.programs,

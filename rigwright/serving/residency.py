@@ -13,7 +13,7 @@ from rigwright.gateway.gateway_units import ADMIN, WAKE_SOCKET, WAKE_STATES, Gat
 from rigwright.gateway.secrets_distribution import RESIDENCY, RESIDENCY_SOCKET, RESIDENCY_UNIT
 from rigwright.host import script_output
 from rigwright.host.generation_layout import ACTIVATING, JOB
-from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIX, SocketUnit, UnitState
+from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER, UNIX, SocketUnit, UnitState
 from rigwright.model.instance import Instance, patches_by_target
 from rigwright.model.rig import Rig
 from rigwright.model.roots import Roots
@@ -25,7 +25,7 @@ from rigwright.serving.takeover import drain_seconds
 
 HOST = "host"
 """The device of an instance without cards: the host's memory."""
-PROGRAM = ("admission.py", "ledger.py", "observation.py", "service.py", "state.py", "wake_states.py")
+PROGRAM = ("admission.py", "ledger.py", "ledger_file.py", "observation.py", "service.py", "state.py", "wake_states.py")
 # Bytes that an engine takes beside weights and KV cache, of each card or of RAM, until its use was measured.
 CARD_MORE, HOST_MORE = 1536 * MIB, 512 * MIB
 TIMED_OUT = 124  # timeout(1)
@@ -67,6 +67,7 @@ def render_residency_config(rig: Rig, units: tuple[InstanceUnit, ...]) -> str:
         "states": WAKE_STATES,
         "admin": ADMIN,
         "folder": rig.roots.residency,
+        "links": LINKS,
         "records": f"{rig.roots.state}/memory",
         "stopped": f"{rig.roots.config}/{STOPPED}",
         "activating": f"{rig.roots.config}/{ACTIVATING}",

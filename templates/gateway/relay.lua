@@ -12,43 +12,64 @@ local PIECE, SLICE = 16384, 65536
 -- Digits of a length, and of a chunk's in hexadecimal.
 local MOST_LENGTH, MOST_CHUNK = 15, 7
 local TOKEN = "^[%w!#$%%&'*+.^_`|~-]+$"
--- Milliseconds to connect, to send, and between two looks at what a client or its key has become.
-local CONNECT, SEND = 10000, 3600000
+-- Milliseconds to connect, for which an engine may take no byte of a request (one that computes, with all its threads, reads
+-- the next one late), and between two looks at what a client or its key has become.
+local CONNECT, STALL = 10000, 300000
 relay.LOOK = 1000
 
 local BROKEN = "the instance's answer is not HTTP"
+relay.STALLED = "the instance does not take the request"
 
--- The instance's socket, with the request sent; nothing, and why, where it has not got the request.
-function relay.send(path)
-  local socket = ngx.socket.tcp()
-  socket:settimeouts(CONNECT, SEND, relay.LOOK)
-  local connected, why = socket:connect("unix:" .. ngx.var.rw_socket)
-  if not connected then return nil, why end
-  local var = ngx.var
-  local data, file, length = ngx.req.get_body_data(), nil, nil
+-- Length of the request's body, the function that reads its next slice, and its file, if it is in one.
+local function open_body()
+  local data = ngx.req.get_body_data()
   if data then
-    length = #data
-  else
-    file = assert(io.open(assert(ngx.req.get_body_file()), "rb"))
-    length = file:seek("end")
-    file:seek("set", 0)
+    local at = 1 - SLICE
+    return #data, function()
+      at = at + SLICE
+      return at <= #data and data:sub(at, at + SLICE - 1) or nil
+    end
   end
+  local file = assert(io.open(assert(ngx.req.get_body_file()), "rb"))
+  local length = file:seek("end")
+  file:seek("set", 0)
+  return length, function() return file:read(SLICE) end, file
+end
+
+-- Runs beside the thread that reads the answer, for an engine may answer before it has read all of a body that it refuses.
+local function upload(sending, head, read)
+  local sent, why = sending.socket:send({ head, read() or "" })
+  local slice = sent and read()
+  while slice do
+    ngx.sleep(0)
+    sent, why = sending.socket:send(slice)
+    slice = sent and read()
+  end
+  sending.is_complete, sending.is_stalled = sent ~= nil, why == "timeout"
+end
+
+-- The request on its way to the instance: `socket`, and later whether the instance has it all (`is_complete`) or takes no more
+-- of it (`is_stalled`). Nothing where the instance takes no connection.
+function relay.send(path)
+  local sending = { socket = ngx.socket.tcp() }
+  sending.socket:settimeouts(CONNECT, STALL, relay.LOOK)
+  if not sending.socket:connect("unix:" .. ngx.var.rw_socket) then return nil end
+  local var, length, read = ngx.var, nil, nil
+  length, read, sending.file = open_body()
   local head = { "POST /v1/" .. path .. " HTTP/1.1", "Host: localhost", "Connection: close" }
   if var.rw_authorization ~= "" then head[#head + 1] = "Authorization: " .. var.rw_authorization end
   head[#head + 1] = "Content-Type: application/json"
   if var.http_accept then head[#head + 1] = "Accept: " .. var.http_accept end
   head[#head + 1] = "Content-Length: " .. ("%d"):format(length)
-  local sent
-  sent, why = socket:send(table.concat(head, "\r\n") .. "\r\n\r\n" .. (data or ""))
-  while sent and file do
-    local slice = file:read(SLICE)
-    if not slice then break end
-    sent, why = socket:send(slice)
-    ngx.sleep(0)
-  end
-  if file then file:close() end
-  -- an engine may answer before it has read all of a body that it refuses
-  return socket, not sent and why or nil
+  sending.thread = ngx.thread.spawn(upload, sending, table.concat(head, "\r\n") .. "\r\n\r\n", read)
+  return sending
+end
+
+function relay.close(sending)
+  -- of one that is under way; a socket that is being written to cannot be closed
+  ngx.thread.kill(sending.thread)
+  sending.socket:close()
+  if sending.file then sending.file:close() end
 end
 
 function relay.reader(socket)
@@ -102,7 +123,8 @@ function relay.head(reader)
   while not last do
     if #reader.kept > MOST_HEAD then return nil, BROKEN end
     local came, why = more(reader)
-    if not came then return nil, why end
+    -- a connection that ends with a part of the request unread breaks in another way
+    if not came then return nil, why == "timeout" and why or "closed" end
     _, last = reader.kept:find("\r\n\r\n", 1, true)
   end
   if last > MOST_HEAD then return nil, BROKEN end

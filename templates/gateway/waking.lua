@@ -154,7 +154,9 @@ local function connect(request, name)
   local may_evict = waking.may_evict(request) and 1 or 0
   local key = request.key ~= "" and request.key or "-"
   if not socket:connect("unix:" .. settings.wake.socket) then return nil end
-  if not socket:send(("wake %s %s %s %d\n"):format(name, var.server_name, key, may_evict)) then return nil end
+  local age = 1000 * (clock.now() - request.wake.began)
+  local line = ("wake %s %s %s %d %d\n"):format(name, var.server_name, key, may_evict, age)
+  if not socket:send(line) then return nil end
   return { socket = socket, kept = "" }
 end
 
@@ -250,13 +252,14 @@ local function read_error(reader, answer)
 end
 
 -- The head of an instance's answer; nothing, and why. Comments go on until it comes.
-local function await_head(request, reader)
+local function await_head(request, reader, sending)
   local wake, began = request.wake, clock.now()
   while true do
     local answer, why = relay.head(reader)
     if answer or why ~= "timeout" then return answer, why end
     local now = clock.now()
     if now - began > SILENCE then return nil, "timeout" end
+    if sending.is_stalled then return nil, relay.STALLED end
     if is_gone(request) then return nil, "revoked" end
     if counts.cut(request.seat) then return nil, "closed" end
     if now - (wake.commented or 0) >= SELDOM then
@@ -294,29 +297,29 @@ end
 -- Send the request to the instance that it has been given, and its answer to the client. False, and whether another
 -- instance may have the request, where there is none.
 local function serve(request)
-  local socket, unsent = relay.send(ngx.var.rw_path)
-  if not socket then return false, true end
-  local reader = relay.reader(socket)
-  local answer, why = await_head(request, reader)
+  local sending = relay.send(ngx.var.rw_path)
+  if not sending then return false, true end
+  local reader = relay.reader(sending.socket)
+  local answer, why = await_head(request, reader, sending)
   if not answer then
-    socket:close()
+    relay.close(sending)
     if why == "left" then return ngx.exit(ngx.ERROR) end
     if why == "revoked" then return fail(request, 401, REVOKED, nil, "invalid_api_key") end
-    if why == "closed" then return false, unsent ~= nil or counts.leaving(request.seat) ~= nil end
+    if why == "closed" then return false, not sending.is_complete or counts.leaving(request.seat) ~= nil end
     return fail(request, 503, why == "timeout" and "the instance gave no answer in time" or why, LATER)
   end
   request.answered = answer.status
   if answer.status ~= 200 then
     local message = read_error(reader, answer)
-    socket:close()
+    relay.close(sending)
     return fail(request, answer.status < 400 and 502 or answer.status, message)
   end
   if not (answer.kind or ""):lower():find("^text/event%-stream%f[^%w-]") then
-    socket:close()
+    relay.close(sending)
     return fail(request, 502, "the instance did not answer with a stream")
   end
   why = pass(request, reader, answer)
-  socket:close()
+  relay.close(sending)
   if why == "end" then return true end
   if why == "left" then return cut(request) end
   if why ~= "revoked" then return cut(request, 503, CUT, "service_unavailable") end

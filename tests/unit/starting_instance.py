@@ -9,6 +9,7 @@ from rigwright.engines.instance_request import ONE_TOKEN, InstanceRequest
 from rigwright.render import render
 from tests.unit.file_server import (
     LoopbackFileServer,
+    ServedRequest,
 )
 from tests.unit.rendered_scripts import write_stand_in
 
@@ -29,6 +30,8 @@ class StartingInstance:
     socket: Path
     requests: tuple[InstanceRequest, ...] = (ONE_TOKEN,)
     """The one that it has to answer, then those that warm it up."""
+    again: InstanceRequest | None = None
+    """The one that later starts on demand have to answer."""
     weights: tuple[str, ...] = ("weights 1.gguf",)
     group: str = "/rigwright.slice/rigwright-chat.service"
     """The control group that systemd says its unit has."""
@@ -49,6 +52,11 @@ class StartingInstance:
         """The record of its start."""
         return self.folder / "run" / UNIT
 
+    @property
+    def completions_asked(self) -> list[ServedRequest]:
+        """The requests that reached its server, without looks whether it loads."""
+        return [one for one in self.server.asked if one.path != "health"]
+
     def write(self) -> None:
         """Put its generation there."""
         folders = {"started_from": self.folder / "run", "starts": self.folder / "starts", "warm": self.folder / "warm"}
@@ -61,6 +69,7 @@ class StartingInstance:
             "ready": script.replace("/proc/", f"{self.folder}/proc/") if self.processes else script,
             "env/chat": ENVIRONMENT,
             "requests/chat": first,
+            **({"requests/chat.again": self.again.render_curl_config(str(self.socket))} if self.again else {}),
             "weights/chat": "".join(f"{self.folder / name}\n" for name in self.weights),
             **{f"warm-up/chat.{number}": text for number, text in enumerate(rest, start=1)},
             # another instance's

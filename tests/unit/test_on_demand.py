@@ -120,6 +120,12 @@ def test_no_target_wants_its_unit_and_the_residency_service_knows_it() -> None:
     assert declared["instances"]["code"]["floor"].keys() == {"host"}
 
 
+def test_only_an_instance_on_demand_has_a_lesser_request_for_later_starts() -> None:
+    paths = sorted(path for path in AIM.files if path.startswith("requests/"))
+    assert paths == ["requests/chat", "requests/code", "requests/code.again"]
+    assert 'url = "http://localhost/health"' in AIM.files["requests/code.again"]
+
+
 def test_a_box_without_one_has_no_residency_service() -> None:
     made = target_generation(sample_rig(sample_instance("chat"), gateway=GATEWAY))
     assert not [path for path in made.files if "residency" in path]

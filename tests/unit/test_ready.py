@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines.instance_request import ONE_TOKEN, InstanceRequest
+from rigwright.engines.instance_request import HEALTH, ONE_TOKEN, InstanceRequest
 from tests.unit.file_server import (
     AnswerHandler,
     FileServerHandler,
@@ -52,8 +52,30 @@ def test_it_waits_for_an_answer_to_a_completion_of_one_token(start: StartingInst
     start.server.serve(COMPLETIONS, error_status(503), error_status(401), complete_file(b"{}"))
     done = start.ready(os.getpid())
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert [(one.path, one.authorization) for one in start.server.asked] == [(COMPLETIONS, f"Bearer {KEY}")] * 3
-    assert json.loads(start.server.asked[0].body)["max_tokens"] == 1
+    assert [(one.path, one.authorization) for one in start.completions_asked] == [(COMPLETIONS, f"Bearer {KEY}")] * 3
+    assert json.loads(start.completions_asked[0].body)["max_tokens"] == 1
+
+
+def test_a_server_that_says_that_it_loads_is_asked_for_nothing_else(start: StartingInstance) -> None:
+    start.server.serve("health", error_status(503), error_status(503), complete_file(b"{}"))
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
+    assert start.ready(os.getpid()).returncode == 0
+    assert [one.path for one in start.server.asked] == [*["health"] * 3, COMPLETIONS]
+
+
+def test_a_later_start_on_demand_of_the_same_texts_answers_the_lesser_request(start: StartingInstance) -> None:
+    start.server.serve(COMPLETIONS, *[complete_file(b"{}")] * 2)
+    start.server.serve("health", *[complete_file(b"{}")] * 10)
+    start.again = HEALTH
+    assert start.ready(os.getpid()).returncode == 0
+    start.write = lambda: None  # type: ignore[method-assign]
+    assert start.ready(os.getpid()).returncode == 0
+    assert start.ready(os.getpid()).returncode == 0
+    # another text: it has to answer the whole one
+    (start.folder / UNIT).write_text(TEXT + "# changed\n")
+    assert start.ready(os.getpid()).returncode == 0
+    assert [one.path for one in start.completions_asked] == [COMPLETIONS] * 2
+    assert len(start.server.asked) == 2 + 4 + 2
 
 
 def test_it_asks_as_user_nobody_in_the_instances_group(start: StartingInstance) -> None:
@@ -140,7 +162,7 @@ def test_it_does_not_wait_for_a_server_that_has_ended(start: StartingInstance) -
         pass
     start.server.serve(COMPLETIONS, error_status(503))
     assert start.ready(ended.pid).returncode != 0
-    assert len(start.server.asked) == 1
+    assert len(start.completions_asked) == 1
 
 
 def test_it_notes_which_texts_and_weights_the_process_was_started_from(start: StartingInstance) -> None:
@@ -176,7 +198,7 @@ def test_its_record_is_of_its_own_generation(start: StartingInstance) -> None:
     start.server.serve(COMPLETIONS, moved, complete_file(b"{}"))
     start.server.serve("warm", complete_file(b"{}"))
     assert start.ready(os.getpid()).returncode == 0
-    assert [one.path for one in start.server.asked] == [COMPLETIONS, COMPLETIONS, "warm"]
+    assert [one.path for one in start.completions_asked] == [COMPLETIONS, COMPLETIONS, "warm"]
     assert start.record.read_text().startswith(hashlib.sha256((TEXT + ENVIRONMENT).encode()).hexdigest())
 
 
@@ -191,10 +213,10 @@ def test_it_asks_what_its_kind_of_engine_is_asked_and_warms_it_up_once_it_has_an
     start.server.serve("warm", error_status(500))
     done = start.ready(os.getpid())
     assert done.returncode == 0, done.stderr
-    assert [one.path for one in start.server.asked[:2]] == ["v1/embeddings", "v1/embeddings"]
-    assert sorted(one.path for one in start.server.asked[2:]) == ["v1/embeddings", "warm"]
-    assert [json.loads(one.body) for one in start.server.asked if one.body] == [body, body, {"input": "b"}]
-    assert {one.authorization for one in start.server.asked} == {f"Bearer {KEY}"}
+    assert [one.path for one in start.completions_asked[:2]] == ["v1/embeddings", "v1/embeddings"]
+    assert sorted(one.path for one in start.completions_asked[2:]) == ["v1/embeddings", "warm"]
+    assert [json.loads(one.body) for one in start.completions_asked if one.body] == [body, body, {"input": "b"}]
+    assert {one.authorization for one in start.completions_asked} == {f"Bearer {KEY}"}
     assert "no answer to chat.1, which only warms it up" in done.stdout
 
 
@@ -241,7 +263,7 @@ def test_it_is_warmed_up_by_as_many_requests_at_once_as_its_limit_of_processes_a
     write_stand_in(start.folder / "bin", "curl", f'echo "$*" >> {limits}; exec /usr/bin/curl "$@"')
     done = start.ready(os.getpid())
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert [one.path for one in start.server.asked] == [COMPLETIONS, *["warm"] * sum(batches)]
+    assert [one.path for one in start.completions_asked] == [COMPLETIONS, *["warm"] * sum(batches)]
     assert most == max(batches)
     # all together may take as long as one after the other
     at_once = batches[0] if len(batches) > 1 else 64
@@ -262,7 +284,7 @@ def test_a_shell_that_cannot_start_the_requests_which_warm_it_up_does_not_fail_t
     start.write = lambda: None  # type: ignore[method-assign]
     done = start.ready(os.getpid())
     assert done.returncode == 0, done.stderr
-    assert [one.path for one in start.server.asked] == [COMPLETIONS, *["warm"] * 3]
+    assert [one.path for one in start.completions_asked] == [COMPLETIONS, *["warm"] * 3]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roles.residency.host.ledger import decide, estimates
+from roles.residency.host.ledger import admit_clients, decide, estimates
 from roles.residency.host.state import (
     ASLEEP,
     AWAKE,
@@ -85,6 +87,26 @@ def test_a_wake_starts_and_is_answered_once_the_unit_is_active() -> None:
     made.run(2)
     assert made.answers == {client: "ready"}
     assert made.state.entries["one"].load_seconds == pytest.approx(3.0, abs=0.5)
+
+
+def test_a_link_sends_the_clients_of_its_instance_on_and_changes_nothing_else() -> None:
+    made = box()
+    client, proof, other = made.wake("one"), made.wake("one", proof=True), made.wake("two")
+    made.step()
+    before = made.state
+    after, actions = admit_clients(made.specs, before, made.observe(), "one")
+    assert (after.entries["one"].phase, after.entries["one"].answered_at) == (AWAKE, made.now)
+    assert {(one.kind, one.target) for one in actions} == {("stay", "one"), ("answer", client), ("answer", proof)}
+    assert [one.id for one in after.waiters] == [other]
+    assert (before.entries["one"].phase, after.entries["two"]) == (STARTING, before.entries["two"])
+
+
+def test_the_model_of_the_request_that_has_waited_longest_is_next() -> None:
+    made = box()
+    younger, older = made.wake("one"), made.wake("two")
+    made.state.waiters[1] = replace(made.state.waiters[1], since=made.now - 30)
+    made.run(5)
+    assert (younger in made.answers, made.answers[older]) == (False, "ready")
 
 
 def test_an_idle_one_is_stopped_for_another_after_its_residence() -> None:

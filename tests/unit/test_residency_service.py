@@ -123,8 +123,14 @@ class ResidencyBox:
         return path.read_text().splitlines() if path.exists() else []
 
     def ledger(self) -> dict[str, str]:
-        rows = json.loads((self.folder / "ledger.json").read_text())["instances"]
-        return {name: row["phase"] for name, row in rows.items()}
+        """Phases on disk; clients are answered a moment before the file is written."""
+        until = time.monotonic() + 10
+        while True:
+            rows = json.loads((self.folder / "ledger.json").read_text())["instances"]
+            found = {name: row["phase"] for name, row in rows.items()}
+            if "starting" not in found.values() or time.monotonic() > until:
+                return found
+            threading.Event().wait(0.02)
 
 
 @pytest.fixture
@@ -133,7 +139,7 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
     for path, text in load_residency_modules().items():
         (tmp_path / "program" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "program" / path).write_text(text)
-    for name in ("bin", "units", "records", "stopped"):
+    for name in ("bin", "units", "records", "stopped", "links"):
         (tmp_path / name).mkdir()
     stand_in = tmp_path / "bin/systemctl"
     stand_in.write_text(f"#!{sys.executable}\n" + (ROOT / "tests/stand_ins/residency_systemctl.py").read_text())
@@ -146,6 +152,7 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
         "folder": str(tmp_path),
         "records": str(tmp_path / "records"),
         "stopped": str(tmp_path / "stopped"),
+        "links": str(tmp_path / "links"),
         "activating": str(tmp_path / "activating"),
         "job": "rw-job-activate.service",
         "metrics": str(tmp_path / "residency.prom"),
@@ -180,6 +187,23 @@ def test_a_client_waits_and_is_sent_to_its_instance(box: ResidencyBox) -> None:
     assert 'rigwright_residency_awake{instance="one"} 1' in (box.folder / "residency.prom").read_text()
 
 
+def test_a_client_goes_on_with_the_link_and_does_not_wait_for_systemd(box: ResidencyBox) -> None:
+    box.kill()
+    box.environment["STAND_IN_SECONDS"] = "60"
+    box.start()
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(box.folder / "wake.sock"))
+        link.sendall(b"wake one lan - 1 0\n")
+        lines = link.makefile("r")
+        assert lines.readline() == "waiting 1 -\n"
+        (box.folder / "links/one").symlink_to("nowhere")
+        assert lines.read() == "ready\n"
+    assert box.unit_state("one") == "activating"
+    # neither do those that come while the unit has still to do
+    assert box.wake("one") == "ready"
+    assert box.ledger()["one"] == "awake"
+
+
 def test_two_that_do_not_fit_take_turns(box: ResidencyBox) -> None:
     for name in (*NAMES, *NAMES):
         assert box.wake(name) == "ready"
@@ -211,6 +235,9 @@ def test_requests_under_way_keep_an_instance(box: ResidencyBox) -> None:
     [
         ("wake none lan - 1", "refused forbidden 60 it is no instance on demand"),
         ("wake one lan - 2", "refused forbidden 60 it is no instance on demand"),
+        ("wake one lan - 1 12345678", "refused forbidden 60 it is no instance on demand"),
+        ("wake one lan - 1 -5", "refused forbidden 60 it is no instance on demand"),
+        ("wake one lan - 1 5 5", "refused forbidden 60 it is no instance on demand"),
         ("wake ../one lan - 1", "refused forbidden 60 it is no instance on demand"),
         ("x" * 600, "refused forbidden 60 it is no instance on demand"),
     ],
@@ -277,8 +304,24 @@ def test_a_kill_at_any_moment_of_an_exchange_loses_no_request(box: ResidencyBox,
     assert not (box.folder / ".ledger.json").exists()
 
 
+def test_requests_that_come_again_after_a_restart_keep_their_places(box: ResidencyBox) -> None:
+    """The older one is first, though the younger one is back before it."""
+    with socket.socket(socket.AF_UNIX) as younger, socket.socket(socket.AF_UNIX) as older:
+        # the service has no time to decide between the two
+        os.kill(box.process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
+        for link, line in ((younger, b"wake one lan - 1 2000\n"), (older, b"wake two lan - 1 90000\n")):
+            link.connect(str(box.folder / "wake.sock"))
+            link.sendall(line)
+        os.kill(box.process.pid, signal.SIGCONT)  # type: ignore[union-attr]
+        first, second = (link.makefile("r", encoding="ascii") for link in (older, younger))
+        assert (first.readline(), second.readline()) == ("waiting 1 -\n", "waiting 2 -\n")
+        assert first.read() == "ready\n"
+    assert box.orders()[0] == "start rigwright-two.service"
+
+
 def test_a_ledger_that_is_cut_off_is_made_anew(box: ResidencyBox) -> None:
     assert box.wake("one") == "ready"
+    assert box.ledger()["one"] == "awake"
     box.kill()
     path = box.folder / "ledger.json"
     path.write_text(path.read_text()[:40])
@@ -339,6 +382,7 @@ def test_a_slow_nvidia_smi_lets_no_announcement_expire(box: ResidencyBox) -> Non
 
 def test_a_ledger_that_cannot_be_written_stops_no_client(box: ResidencyBox) -> None:
     assert box.wake("one") == "ready"
+    assert box.ledger()["one"] == "awake"
     (box.folder / ".ledger.json").mkdir()  # as a full disk
     assert box.ask("wake two lan - 1")[-1:] == ["ready"]
     assert (box.unit_state("one"), box.unit_state("two")) == ("inactive", "active")
@@ -349,6 +393,7 @@ def test_a_ledger_that_cannot_be_written_stops_no_client(box: ResidencyBox) -> N
 
 def test_an_order_to_stop_that_was_lost_ends_no_request(box: ResidencyBox) -> None:
     assert box.wake("one") == "ready"
+    assert box.ledger()["one"] == "awake"
     box.kill()
     path = box.folder / "ledger.json"
     path.write_text(path.read_text().replace('"awake"', '"stopping"'))

@@ -250,8 +250,27 @@ def decide(
     for name in admission.starts:
         step.enter(name, STARTING).seen_starting = False
         step.act("start", name)
+        # clients come with its link: none is to find an announcement of its last stop
+        step.act("stay", name)
     for name in specs:
         step.put_to_sleep(name, admission.victims, admission.proof_victims)
+    return step.state, list(step.actions)
+
+
+def admit_clients(
+    specs: Mapping[str, InstanceSpec], before: LedgerState, seen: Observation, name: str
+) -> tuple[LedgerState, list[Action]]:
+    """The next state where an instance that starts has its link, and the actions: its clients wait for no observation.
+
+    Args:
+        specs: Name -> the specification of each instance on demand.
+        before: The state.
+        seen: An earlier observation, with the present time.
+        name: The instance.
+    """
+    step = _Step(specs, LedgerState(copy.deepcopy(before.entries), list(before.waiters)), seen, drain=0.0)
+    step.reconcile(name, UnitObserved("active"))
+    step.answer_waiters(name)
     return step.state, list(step.actions)
 
 

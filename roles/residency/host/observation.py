@@ -189,7 +189,7 @@ class CardSampler:
         """Called after each answer."""
         self.sample = CardMemorySample()
         self.thread: threading.Thread | None = None
-        self.process: subprocess.Popen[bytes] | None = None
+        self.processes: list[subprocess.Popen[bytes]] = []
 
     def look(self, groups: Mapping[str, str], since: float) -> Mapping[str, MemoryDevice]:
         """The cards as they are known, and ask anew if that is no longer recent; nothing without a recent answer.
@@ -215,28 +215,33 @@ class CardSampler:
     def query(self, owners: Mapping[int, str]) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
         """The cards; nothing where nvidia-smi does not answer, so that none is taken for free."""
         try:
-            cards = self._run("--query-gpu=index,uuid,memory.used,memory.free")
-            apps = self._run("--query-compute-apps=pid,gpu_uuid,used_memory")
+            cards, apps = self._run(
+                "--query-gpu=index,uuid,memory.used,memory.free", "--query-compute-apps=pid,gpu_uuid,used_memory"
+            )
         except (OSError, subprocess.SubprocessError):
             return {}, {}
         return parse_cards(cards, apps, owners)
 
-    def _run(self, query: str) -> str:
-        if self.process and self.process.poll() is None:
+    def _run(self, *queries: str) -> list[str]:
+        """Answers to questions that are asked at the same time: each takes as long as the driver's library to load."""
+        if any(one.poll() is None for one in self.processes):
             raise TimeoutError("an earlier nvidia-smi cannot be ended")
-        words = [SMI, query, "--format=csv,noheader,nounits"]
-        self.process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        self.processes = []
+        for query in queries:
+            words = [SMI, query, "--format=csv,noheader,nounits"]
+            self.processes.append(
+                subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            )
         try:
-            output, _ = self.process.communicate(timeout=SMI_S)
+            outputs = [one.communicate(timeout=SMI_S)[0] for one in self.processes]
         except subprocess.TimeoutExpired:
-            # it may be in the kernel, and end when the driver lets it
-            self.process.kill()
+            # they may be in the kernel, and end when the driver lets them
+            for one in self.processes:
+                one.kill()
             raise
-        if self.process.returncode:
+        if any(one.returncode for one in self.processes):
             raise subprocess.SubprocessError
-        return output.decode(errors="replace")
+        return [output.decode(errors="replace") for output in outputs]
 
 
 class RecordReader:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import socket
@@ -12,9 +11,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from . import observation
-from .ledger import decide, estimates
+from .ledger import admit_clients, decide, estimates
+from .ledger_file import ResidencyFiles, notify_operator
 from .state import (
     ASLEEP,
     AWAKE,
@@ -27,8 +28,8 @@ from .state import (
     LedgerState,
     MemoryDevice,
     Observation,
+    UnitObserved,
     Waiter,
-    parse_entries,
     refusal,
 )
 from .wake_states import publish_wake_states
@@ -37,25 +38,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-WAKE = re.compile(rb"wake ([a-z0-9][a-z0-9-]{0,47}) ([a-zA-Z0-9_.-]{1,64}) ([a-zA-Z0-9_.-]{1,80}) ([01])\r?\n")
+WAKE = re.compile(
+    rb"wake ([a-z0-9][a-z0-9-]{0,47}) ([a-zA-Z0-9_.-]{1,64}) ([a-zA-Z0-9_.-]{1,80}) ([01])(?: ([0-9]{1,7}))?\r?\n"
+)
 PROVE = re.compile(rb"(prove|start) ([a-z0-9][a-z0-9-]{0,47})\n")
 LINE_BYTES, LINE_S = 512, 5.0
+BACKLOG = 4096  # as of the socket's unit
+OLDEST_S = 3600.0  # the longest that a request waits, and the most that it may say to have waited
 MOST_WAITERS = 512  # of one instance
 LINES_S, INFORM_S = 5.0, 0.2  # between two lines to a client that waits, and between looks for it
-QUICK_S, SLOW_S = 0.1, 1.0  # between two observations, while something is under way, and otherwise
+# between two observations: while something is under way, while instances start and nothing else is, and otherwise
+QUICK_S, START_S, SLOW_S = 0.1, 0.5, 1.0
+LINK_S = 0.01  # between two looks for the link of an instance that starts
 MARGIN_PARTS, CARD_MARGIN, HOST_MARGIN = 50, 256 << 20, 32 << 20  # of a measured need: 2 %, and at least that
-ORDER = {"answer": 0, "stop": 1}  # of actions of one round; others follow as they were decided
-METRICS = (
-    ("rigwright_residency_awake", "gauge", lambda entry: int(entry.phase in (AWAKE, LEAVING))),
-    ("rigwright_residency_failed_starts", "gauge", lambda entry: bool(entry.reason) * entry.failures),
-    ("rigwright_residency_load_seconds", "gauge", lambda entry: round(entry.load_seconds, 1)),
-)
-
-
-def notify_operator(text: str) -> None:
-    """Write a line to the journal, at the level of a notice."""
-    with suppress(OSError):  # a journal that starts again
-        print(f"<5>{ascii(text)[1:-1]}", flush=True)
 
 
 def notify_systemd(text: str) -> None:
@@ -68,23 +63,6 @@ def notify_systemd(text: str) -> None:
         del os.environ["NOTIFY_SOCKET"]
 
 
-def write_durably(path: str, text: str, mode: int = 0o644) -> None:
-    """Write a file beside its place, have the disk keep it, and rename it."""
-    folder, _, name = path.rpartition("/")
-    opened = os.open(f"{folder}/.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(opened, "w", encoding="utf-8") as file:
-        file.write(text)
-        os.fchmod(opened, mode)
-        file.flush()
-        os.fsync(opened)
-    os.replace(f"{folder}/.{name}", path)
-    parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
-
-
 class Residency:
     """The service."""
 
@@ -93,9 +71,10 @@ class Residency:
         self.declared = declared
         self.instances: dict[str, Any] = declared["instances"]
         self.units = {name: str(one["unit"]) for name, one in self.instances.items()}
-        self.ledger = f"{declared['folder']}/ledger.json"
         self.gateway = observation.GatewayCounters(declared["admin"])
-        self.state = LedgerState()
+        self.file = ResidencyFiles(f"{declared['folder']}/ledger.json", declared.get("metrics") or "")
+        # an earlier process' ledger; observations correct it
+        self.state = LedgerState(self.file.load())
         self.links: dict[str, asyncio.StreamWriter] = {}
         """Waiting client -> its connection."""
         self.lines: dict[str, float] = {}
@@ -104,52 +83,12 @@ class Residency:
         self.number = 0
         self.cards = observation.CardSampler()
         self.records = observation.RecordReader()
+        self.groups: dict[str, str] = {}
+        """Instance -> its control group."""
         self.changed_at = 0.0
         """When a unit was last seen in another state than before."""
         self.seen = Observation(0.0)
-        self.written = ""
-        self.is_unwritten = False
-        """Whether the disk takes no ledger."""
-        self.boot = observation.boot_id()
         self.known: dict[str, InstanceSpec] = self.specs()
-
-    def load(self) -> None:
-        """Go on with the ledger of an earlier process; observations correct it."""
-        kept = observation.read_json(self.ledger)
-        with suppress(TypeError, ValueError, AttributeError):
-            same = bool(self.boot) and kept.get("boot") == self.boot
-            self.state.entries = parse_entries(kept.get("instances", {}), same_boot=same)
-
-    def save(self) -> None:
-        """Write the ledger down where it changed."""
-        value = {"schema": 1, "boot": self.boot, "instances": self.state.to_json()}
-        text = json.dumps(value, sort_keys=True) + "\n"
-        # the time of the last request alone is not worth a write
-        compared = re.sub(r'"(last_used|unknown_since)": ([0-9.e+-]+|null)', "", text)
-        if compared == self.written:
-            return
-        try:
-            write_durably(self.ledger, text)
-        except OSError as error:
-            # instances are served all the same: after a crash, systemd's states correct an older ledger
-            if not self.is_unwritten:
-                notify_operator(f"the ledger is not written: {error}")
-            self.is_unwritten = True
-            return
-        self.written, self.is_unwritten = compared, False
-        self.write_metrics()
-
-    def write_metrics(self) -> None:
-        """The state in Prometheus' text format."""
-        if not (path := self.declared.get("metrics")):
-            return
-        lines: list[str] = []
-        for name, kind, value in METRICS:
-            lines.append(f"# TYPE {name} {kind}")
-            rows = sorted(self.state.entries.items())
-            lines += [f'{name}{{instance="{instance}"}} {value(entry)}' for instance, entry in rows]
-        with suppress(OSError):  # a full disk
-            write_durably(path, "\n".join(lines) + "\n")
 
     # -- needs of instances ------------------------------------------------------------------------------------------
 
@@ -183,19 +122,25 @@ class Residency:
     def observe(self) -> Observation:
         """Look at the box; runs beside the loop that serves clients."""
         entries = self.state.entries
-        job = str(self.declared["job"])
-        units, groups = observation.show_units({**self.units, job: job})
-        is_activating = units.pop(job).state in ("active", "activating", "deactivating") if job in units else False
-        if units != self.seen.units:
-            self.changed_at = observation.monotonic()
         awaited = {one.instance for one in self.state.waiters}
         wanted = [name for name, one in self.instances.items() if name in awaited or one["keep_warm"]]
         asleep = [name for name in wanted if name not in entries or entries[name].phase == ASLEEP]
         names = {device for name in asleep for device in self.instances[name]["floor"]}
+        if names - {HOST}:
+            # nvidia-smi takes its time while systemd answers; a change of a unit makes its answer void
+            self.cards.look(self.groups, self.changed_at)
+        # without its marker there is no job, and systemd logs an error where it is asked for one that has gone
+        jobs = [str(self.declared["job"])] if os.path.exists(self.declared["activating"]) else []
+        units, self.groups = observation.show_units({**self.units, **{job: job for job in jobs}})
+        job_states = [units.pop(job).state for job in jobs if job in units]
+        units = self.with_links(units)
+        is_activating = any(state in ("active", "activating", "deactivating") for state in job_states)
+        if units != self.seen.units:
+            self.changed_at = observation.monotonic()
         devices: dict[str, MemoryDevice] = {}
         if names - {HOST}:
-            devices |= self.cards.look(groups, self.changed_at)
-        if HOST in names and (host := observation.read_host(groups, str(self.declared["host_memory"]))):
+            devices |= self.cards.look(self.groups, self.changed_at)
+        if HOST in names and (host := observation.read_host(self.groups, str(self.declared["host_memory"]))):
             devices[HOST] = host
         by_hand = {name for name in self.units if os.path.exists(f"{self.declared['stopped']}/{name}")}
         # last: until a stop, the gateway must not forget that an instance leaves
@@ -227,9 +172,46 @@ class Residency:
                 notify_operator(f"not looked: {error}")
                 changed = False
                 await asyncio.sleep(SLOW_S)
-            busy = self.links or any(one.phase in (STARTING, LEAVING, STOPPING) for one in self.state.entries.values())
+            await self.pause(0.0 if changed else self.interval())
+
+    def interval(self) -> float:
+        """Seconds until the next observation. Each takes time of systemd's and of a processor that loads a model."""
+        phases = {name: one.phase for name, one in self.state.entries.items()}
+        if any(phases.get(one.instance) != STARTING for one in self.state.waiters):
+            return QUICK_S
+        if {LEAVING, STOPPING} & {*phases.values()}:
+            return QUICK_S
+        return START_S if STARTING in phases.values() else SLOW_S
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, until there is a reason to observe, or until an instance that starts has its link."""
+        until = observation.monotonic() + seconds
+        while (left := until - observation.monotonic()) > 0 and not self.poke.is_set():
+            starting = [name for name, one in self.state.entries.items() if one.phase == STARTING]
+            linked = [name for name in starting if self.is_linked(name)]
+            for name in linked:
+                await self.send_on(name)
+            if linked:
+                return
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self.poke.wait(), 0.0 if changed else QUICK_S if busy else SLOW_S)
+                await asyncio.wait_for(self.poke.wait(), min(left, LINK_S) if starting else left)
+
+    def is_linked(self, name: str) -> bool:
+        """Whether an instance has answered the request that its start waits for."""
+        return os.path.lexists(f"{self.declared['links']}/{name}")
+
+    def with_links(self, units: Mapping[str, UnitObserved]) -> dict[str, UnitObserved]:
+        """Units, of which one that has its link has started, whatever its start has still to do."""
+        ready = [name for name, unit in units.items() if unit.state == "activating" and self.is_linked(name)]
+        return {**units, **dict.fromkeys(ready, UnitObserved("active"))}
+
+    async def send_on(self, name: str) -> None:
+        """Send the clients of an instance on, before the next observation."""
+        before = {one: entry.phase for one, entry in self.state.entries.items()}
+        seen = replace(self.seen, now=observation.monotonic())
+        self.state, actions = admit_clients(self.known, self.state, seen, name)
+        self.report(before)
+        await self.carry_out_all(actions)
 
     def look_again(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the loop observe at once; called by other threads."""
@@ -238,18 +220,28 @@ class Residency:
 
     async def step(self) -> bool:
         """One round; whether it changed a phase."""
-        self.seen = await asyncio.to_thread(self.observe)
+        seen = await asyncio.to_thread(self.observe)
+        # one that was about to answer may have done so since
+        self.seen = replace(seen, units=self.with_links(seen.units))
         self.known = specs = self.specs()
         before = {name: one.phase for name, one in self.state.entries.items()}
         # clients that came or went meanwhile count: nothing is awaited until the decision is in place
         self.state, actions = decide(specs, self.state, self.seen, float(self.declared["drain"]))
         after = {name: one.phase for name, one in self.state.entries.items()}
         self.report(before)
-        self.save()
-        # answers cost no time, and a stop follows the count of requests at once
-        for one in sorted(actions, key=lambda one: ORDER.get(one.kind, len(ORDER))):
-            await self.carry_out(one)
+        await self.carry_out_all(actions)
         return before != after
+
+    async def carry_out_all(self, actions: list[Action]) -> None:
+        """Answer clients, write the ledger down, and carry out the rest."""
+        # a crash between the two: systemd knows that their instances run
+        answers = [one for one in actions if one.kind == "answer"]
+        for one in answers:
+            self.answer(one.target, one.text)
+        await asyncio.to_thread(self.file.save, self.state)
+        # a stop follows the count of requests at once
+        for one in sorted((one for one in actions if one not in answers), key=lambda one: one.kind != "stop"):
+            await self.carry_out(one)
 
     async def inform(self) -> None:
         """Tell clients that wait so, also while systemd or nvidia-smi takes its time; for ever."""
@@ -272,12 +264,7 @@ class Residency:
 
     async def carry_out(self, one: Action) -> None:
         """Carry out an action; the next observation shows one that failed."""
-        if one.kind == "answer":
-            self.tell(one.target, one.text)
-            if writer := self.links.pop(one.target, None):
-                writer.close()
-            self.lines.pop(one.target, None)
-        elif one.kind in ("start", "stop"):
+        if one.kind in ("start", "stop"):
             await asyncio.to_thread(self.order, one.kind, self.units[one.target])
         else:
             await asyncio.to_thread(self.gateway.ask, "POST", f"/{one.kind}/{one.target}")
@@ -285,14 +272,21 @@ class Residency:
     @staticmethod
     def order(verb: str, unit: str) -> None:
         """Give systemd an order; later observations show its effect."""
-        with suppress(OSError, subprocess.SubprocessError):
-            if verb == "start":
-                words = ["systemctl", "reset-failed", unit]
-                subprocess.run(words, capture_output=True, timeout=observation.SYSTEMCTL_S, check=False)
-            words = ["systemctl", verb, "--no-block", unit]
-            subprocess.run(words, capture_output=True, timeout=observation.SYSTEMCTL_S, check=False)
+        # starts on demand count for no limit; one that an earlier limit has refused is repeated
+        orders = [[verb, "--no-block"], *([["reset-failed"]] if verb == "start" else [])]
+        for words in orders:
+            with suppress(OSError, subprocess.SubprocessError):
+                command = ["systemctl", *words, unit]
+                subprocess.run(command, capture_output=True, timeout=observation.SYSTEMCTL_S, check=False)
 
     # -- clients ------------------------------------------------------------------------------------------------------
+
+    def answer(self, client: str, line: str) -> None:
+        """Send a client the outcome."""
+        self.tell(client, line)
+        if writer := self.links.pop(client, None):
+            writer.close()
+        self.lines.pop(client, None)
 
     def tell(self, client: str, line: str) -> None:
         """Send a line to a client that may have gone."""
@@ -327,7 +321,10 @@ class Residency:
             # an operator does not wait for the next try
             self.state.entries[name].retry_at = 0.0
         self.links[client] = writer
-        self.state.waiters.append(Waiter(client, name, observation.monotonic(), may_evict=may_evict, proof=proof))
+        # a request that has waited before, and comes again after a restart of this service, keeps its place
+        age = min(int(wake[5] or 0) / 1000, OLDEST_S) if wake else 0.0
+        since = observation.monotonic() - age
+        self.state.waiters.append(Waiter(client, name, since, may_evict=may_evict, proof=proof))
         self.poke.set()
         with suppress(OSError):
             # a client only reads: the next thing that comes of it is its end
@@ -352,10 +349,9 @@ def peer_user(writer: asyncio.StreamWriter) -> int:
 async def serve_for_ever(config: str) -> None:
     """Serve the socket that systemd hands over."""
     service = Residency(config)
-    service.load()
     link = socket.socket(fileno=3)
     link.setblocking(False)
-    server = await asyncio.start_unix_server(service.serve, sock=link, limit=LINE_BYTES)
+    server = await asyncio.start_unix_server(service.serve, sock=link, limit=LINE_BYTES, backlog=BACKLOG)
     notify_systemd("READY=1")
     async with server:
         informing = asyncio.create_task(service.inform())

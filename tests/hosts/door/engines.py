@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import select
 import ssl
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +22,12 @@ class Engine:
     sent: int = 0
     server: asyncio.Server | None = None
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    reads_after: float = 0
+    """Seconds after which it reads a request's body."""
+    reads_each: float = 0
+    """Seconds between two reads of a part of it."""
+    refuses: bytes = b""
+    """An answer that it gives before it has read a body."""
 
     async def start(self) -> None:
         self.socket.unlink(missing_ok=True)
@@ -40,7 +48,7 @@ class Engine:
             head = await reader.readuntil(b"\r\n\r\n")
             first, *rest = head.decode("latin-1").rstrip("\r\n").split("\r\n")
             headers = {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in rest}
-            body = await reader.readexactly(int(headers.get("content-length", "0")))
+            body = await self._read_body(int(headers.get("content-length", "0")), reader, writer)
             self.reached.append((first, headers, body))
             if first.startswith("GET /metrics "):
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\nup{} 1\n\n")
@@ -53,6 +61,28 @@ class Engine:
             self.open -= 1
             self.writers.discard(writer)
             writer.close()
+
+    async def _read_body(self, length: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        if not (self.reads_after or self.reads_each):
+            return await reader.readexactly(length)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(self.refuses)
+        await self._wait(writer, self.reads_after)
+        while self.reads_each and len(reader._buffer) < length:  # type: ignore[attr-defined]
+            await self._wait(writer, self.reads_each)
+            writer.transport.resume_reading()  # type: ignore[attr-defined]
+            # one turn of the loop reads what the kernel keeps
+            await asyncio.sleep(0.001)
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        return await reader.readexactly(length)
+
+    async def _wait(self, writer: asyncio.StreamWriter, seconds: float) -> None:
+        """Wait so long, or until the other end has closed the connection."""
+        hung_up, until = select.poll(), time.monotonic() + seconds
+        hung_up.register(writer.transport.get_extra_info("socket").fileno(), 0)
+        while time.monotonic() < until and not hung_up.poll(0):
+            await asyncio.sleep(0.05)
 
     async def _answer(
         self, asked: dict[str, object], reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -93,6 +93,64 @@ async def a_large_body_is_passed_on_to_the_byte(world: World) -> None:
     assert json.loads(world.reached_bodies()[-1]) == asked
 
 
+LARGE = ASKED | {"messages": "x" * 8_000_000}
+
+
+@asleep
+async def a_large_body_waits_for_an_instance_that_does_not_read_and_its_client_for_neither_end(world: World) -> None:
+    world.engines["one"].reads_after = 7
+    async with woken_stream(world, LARGE) as stream:
+        # of a request of which the instance has taken a part
+        await stream.until(b": waiting for the first token\n\n")
+        await stream.end()
+    assert stream.is_complete and stream.came.count(b'"content"') == 4
+    assert json.loads(world.reached_bodies()[-1]) == LARGE
+    world.engines["one"].reads_after = 60
+    for way, told in ((f"gone/{ID}", b"invalid_api_key"), ("cut/one", b"server_error")):
+        async with woken_stream(world, LARGE, KEY, port=world.port + 1) as stream:
+            await until(lambda: world.engines["one"].open)
+            await world.admin(f"POST /{way}")
+            await asyncio.wait_for(stream.end(), 4)
+            assert told in stream.came, stream.came
+        await world.admin("POST /stay/one")
+        await world.admin(f"POST /back/{ID}")
+        await until(lambda: not world.engines["one"].open)
+    # a client that goes takes its request along
+    async with woken_stream(world, LARGE) as stream:
+        await until(lambda: world.engines["one"].open)
+    await until(lambda: not world.engines["one"].open)
+    await idle(world)
+
+
+@asleep
+async def an_instance_that_takes_no_byte_for_long_is_given_up_and_one_that_refuses_early_is_heard(world: World) -> None:
+    path = world.folder / "conf/relay.lua"
+    text = path.read_text()
+    assert "STALL = 10000, 300000" in text
+    try:
+        path.write_text(text.replace("STALL = 10000, 300000", "STALL = 10000, 2000"))
+        await world.reload("short", on_demand=["one"])
+        # a little at a time is no silence
+        world.engines["one"].reads_each = 1
+        async with woken_stream(world, ASKED | {"messages": "x" * 1_500_000}) as stream:
+            await stream.end()
+        assert stream.is_complete, stream.came
+        world.engines["one"].reads_after, world.engines["one"].reads_each = 60, 0
+        async with woken_stream(world, LARGE) as stream:
+            await asyncio.wait_for(stream.end(), 8)
+        assert stream_error(stream)["message"] == "the instance does not take the request", stream.came
+        # its word comes before it has read the body
+        world.engines[
+            "one"
+        ].refuses = b'HTTP/1.1 413 Large\r\nContent-Length: 36\r\n\r\n{"error": {"message": "it is long"}}'
+        async with woken_stream(world, LARGE) as stream:
+            await asyncio.wait_for(stream.end(), 8)
+        assert stream_error(stream)["message"] == "it is long", stream.came
+    finally:
+        path.write_text(text)
+    await idle(world)
+
+
 @asleep
 async def an_answer_that_breaks_off_counts_as_it_does_the_ordinary_way(world: World) -> None:
     port, counted = world.port + 1, 0

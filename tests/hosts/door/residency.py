@@ -11,6 +11,9 @@ class WaitingRequest:
     """One connection: a request that waits."""
 
     line: str
+    """Without its last word."""
+    age: int
+    """Milliseconds for which the request has waited, also on earlier connections."""
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     is_withdrawn: bool = False
@@ -83,7 +86,8 @@ class ResidencyService:
             # a look whether it listens
             writer.close()
             return
-        one = WaitingRequest(line, reader, writer)
+        words, _, age = line.rpartition(" ")
+        one = WaitingRequest(words, int(age), reader, writer)
         self.came.append(one)
         try:
             await one.send(self.greeting)

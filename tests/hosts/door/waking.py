@@ -306,7 +306,7 @@ async def a_service_that_is_killed_begins_again_and_loses_no_request(world: Worl
             await world.residency.waiting[0].send("wait")
             world.residency.kill()
             await world.residency.start()
-            await world.residency.wait_for(2)
+            await world.residency.wait_for(2, lambda: min(one.age for one in world.residency.waiting) >= 200)
         await _wake_up(world)
         for one in (stream, other):
             await one.end()
