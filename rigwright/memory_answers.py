@@ -108,6 +108,7 @@ class FitRow:
             "basis": made.basis,
             "records": made.records,
             "moment": made.moment,
+            "failure": made.failure,
             "weights": found.computed.weights,
             "kv_cache": found.computed.cache,
             "context": found.computed.context,
@@ -177,7 +178,7 @@ def _explain_unknown(instance: Instance) -> str:
 
 def _find_driver(rig: Rig, book: AcceptedRecords | None) -> str:
     """The driver of a box by its latest record; empty if unknown, and where the locked driver is another one."""
-    last = _last_record(book)
+    last = _last_record(book, ready=False)
     locked = [row.version for rows in rig.driver_supply.packages.values() for row in rows if row.kind == "deb"]
     known = last.driver if last else ""
     return known if not locked or any(known in version for version in locked) else ""
@@ -226,8 +227,10 @@ def _place(rig: Rig, instance: Instance) -> PlacedInstance:
     )
 
 
-def _last_record(book: AcceptedRecords | None) -> StartMemory | None:
-    every = [one for records in book.instances.values() for one in records] if book else []
+def _last_record(book: AcceptedRecords | None, *, ready: bool = True) -> StartMemory | None:
+    """A box's latest record, of starts that were ready or of all."""
+    found = [one for records in book.instances.values() for one in records] if book else []
+    every = [one for one in found if one.outcome == "ready" or not ready]
     return max(every, key=lambda one: one.moment, default=None)
 
 
@@ -261,7 +264,8 @@ def describe_measured(rig: Rig) -> dict[str, str]:
     return {
         row.instance: row.description if row.is_doubtful else ""
         for row in rows
-        if row.answer and row.answer.prediction.basis != "floor" and row.verdict != "room unknown"
+        if (made := row.answer.prediction if row.answer else None)
+        and (made.failure or (made.basis != "floor" and row.verdict != "room unknown"))
     }
 
 

@@ -65,9 +65,13 @@ class MemoryAssessment:
         """The answer in one sentence."""
         made = self.prediction
         size = f"{made.need / GIB:.1f} GiB (at most {made.safe / GIB:.1f})"
+        if self.room:
+            size += f" of {sum(self.room) / GIB:.1f} GiB"
+        text = f"takes {size} by {self.source}" + (f": {self.verdict}" if self.verdict else "")
+        if made.failure:
+            text += f": its last start failed: {made.failure}"
         if self.verdict is None:
-            return f"takes {size} by {self.source}"
-        text = f"takes {size} of {sum(self.room) / GIB:.1f} GiB by {self.source}: {self.verdict}"
+            return text
         if self.verdict == "fits" or self.largest_context is None:
             return text
         cure = f"{self.key} = {self.largest_context} fits" if self.largest_context else "no context certainly fits"
@@ -142,6 +146,8 @@ def assess_computed(
     verdict = made.judge(room, swap) if room else None
     # without a start of the same variant, memory of unknown size makes nothing certain
     is_certain = need.is_complete or made.basis == "same variant"
+    if made.failure and verdict is None:
+        verdict = "may not fit"
     if verdict == "fits" and not is_certain:
         verdict = "may not fit"
     most = min(MOST_CONTEXT, tokens * LARGEST_FACTOR)

@@ -69,6 +69,8 @@ class MeasuredMemory:
     """Peak bytes on each card."""
     host: int
     """Peak bytes in RAM of its processes."""
+    failure: str = ""
+    """Of a start that failed for lack of memory: why. It is no measurement."""
 
     @property
     def peak(self) -> int:
@@ -100,6 +102,8 @@ class MemoryPrediction:
     """The part on each card; empty without cards, and where it is unknown."""
     each: int = 0
     """Of the safe bytes those that every card has whatever its part is."""
+    failure: str = ""
+    """Why its last start failed for lack of memory; empty where it did not. Nothing certainly fits then."""
 
     @property
     def margin(self) -> int:
@@ -123,9 +127,13 @@ class MemoryPrediction:
         """
         alone = len(room) == 1 and len(self.shares) < 2
         split = len(room) > 1 and len(self.shares) == len(room)
-        if alone and self.safe <= room[0]:
+        if alone and self.safe <= room[0] and not self.failure:
             return "fits"
-        if split and all(size <= there for size, there in zip(self.safe_per_card(), room, strict=True)):
+        if (
+            split
+            and not self.failure
+            and all(size <= there for size, there in zip(self.safe_per_card(), room, strict=True))
+        ):
             return "fits"
         # of cards whose parts are unknown, only too little on all of them together is certain
         least, free = (self.per_card(self.least), tuple(room)) if split else ((self.least,), (sum(room),))
@@ -166,12 +174,28 @@ def predict(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> Memory
         launch: Its computed sizes.
         records: Measured starts, the latest last.
     """
-    made = _predict_start(launch, records)
-    return replace(made, safe=made.safe + launch.later)
+    every = list(records)
+    made = _predict_start(launch, [one for one in every if not one.failure])
+    return replace(made, safe=made.safe + launch.later, failure=_find_failure(launch, every))
 
 
-def _predict_start(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> MemoryPrediction:
-    known = list(records)
+def _find_failure(launch: ComputedMemory, records: Sequence[MeasuredMemory]) -> str:
+    """The reason of a failed start of the same model, settings and cards that needs as much or less, if no later start
+    that needs as much was ready. The driver does not count: the room may have been too small by any.
+    """
+    found = ""
+    for one in records:
+        computed = one.computed
+        if (computed.model, computed.options, *computed.place) != (launch.model, launch.options, *launch.place):
+            continue
+        if one.failure and computed.floor <= launch.floor:
+            found = f"{one.failure} on {one.moment[:10]}"
+        elif not one.failure and computed.floor >= launch.floor:
+            found = ""
+    return found
+
+
+def _predict_start(launch: ComputedMemory, known: Sequence[MeasuredMemory]) -> MemoryPrediction:
     same = [one for one in known if _is_same(one.computed, launch)]
     if same:
         return _from_same(same)
@@ -287,7 +311,8 @@ def _from_floor(launch: ComputedMemory) -> MemoryPrediction:
 
 def predict_ram(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> MemoryPrediction:
     """RAM that a launch on cards keeps, without pages of files, by records of the same settings."""
-    known = [one for one in records if (one.computed.options, *one.computed.place) == (launch.options, *launch.place)]
+    ready = [one for one in records if not one.failure]
+    known = [one for one in ready if (one.computed.options, *one.computed.place) == (launch.options, *launch.place)]
     same = [one.host for one in known if _is_same(one.computed, launch)]
     if same:
         need, spread = max(same), SPREAD[SAME].of(max(same))

@@ -45,6 +45,15 @@ def record_start(
     return AcceptedRecords.model_validate_json(json.dumps({"instances": {instance.name: [values]}}))
 
 
+def with_failure(
+    book: AcceptedRecords, instance: Instance, result: str = "oom-kill", **changes: object
+) -> AcceptedRecords:
+    """The same with a later start of an instance that failed."""
+    (one,) = record_start(instance, GIB, 0).instances[instance.name]
+    values = {"outcome": "failed", "result": result, "moment": "2026-06-11T12:00:00Z", "invocation": "2" * 32}
+    return book.with_records(instance.name, [one.model_copy(update={**values, **changes})])
+
+
 def assess(*instances: Instance, book: AcceptedRecords | None = None) -> dict[str, FitRow]:
     """The answers for a box with one card."""
     rig = sample_rig(*instances, cards=(CARD,))
@@ -107,6 +116,35 @@ def test_the_verdict_has_ram_too(free: int, verdict: str) -> None:
     assert row.is_doubtful == (verdict != "fits")
     assert ("of RAM" in row.description) == (verdict != "fits")
     assert (row.as_json()["largest_context"] is None) == (verdict != "fits")
+
+
+@pytest.mark.parametrize("cards", [(0,), ()])
+def test_a_start_that_lacked_memory_makes_nothing_fit(cards: tuple[int, ...]) -> None:
+    instance = locked_instance("a", cards=cards)
+    book = record_start(instance, 2 * GIB, 9 * GIB, ram=GIB, others=0)
+    before = assess(instance, book=book)["a"]
+    row = assess(instance, book=with_failure(book, instance))["a"]
+    assert (before.verdict, row.verdict) == ("fits", "may not fit")
+    assert row.answer is not None
+    assert before.answer is not None
+    assert row.answer.prediction.need == before.answer.prediction.need
+    assert "its last start failed: the kernel ended it for lack of memory on 2026-06-11" in row.description
+    # no context that needs as much fits, and a smaller one may
+    assert row.answer.largest_context is not None
+    assert before.answer.largest_context is not None
+    assert row.answer.largest_context < row.answer.computed.context <= before.answer.largest_context
+    for changes in ({"result": "exit-code"}, {"outcome": "stopped"}, {"moment": "2026-06-09T12:00:00Z"}):
+        assert assess(instance, book=with_failure(book, instance, **changes))["a"].verdict == "fits"
+
+
+def test_a_first_start_that_lacked_memory_counts_without_a_measurement() -> None:
+    instance = locked_instance("a", cards=())
+    row = assess(instance, book=with_failure(AcceptedRecords(), instance))["a"]
+    assert (row.verdict, row.is_doubtful) == ("may not fit", True)
+    assert row.answer is not None
+    assert (row.answer.prediction.basis, row.answer.room) == ("floor", ())
+    other = locked_instance("b", cards=())
+    assert assess(other, book=with_failure(AcceptedRecords(), instance))["b"].verdict == "room unknown"
 
 
 def test_a_row_has_less_than_a_hundred_columns() -> None:
