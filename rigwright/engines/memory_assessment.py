@@ -25,6 +25,8 @@ from rigwright.engines.memory_prediction import (
 MOST_SEQUENCES = 256
 LARGEST_FACTOR = 64  # times the declared context, up to which a larger one is looked for
 MOST_CONTEXT = 1 << 24
+# Of each card, without a look at the box: an H200 with driver 580 reserves 616 MiB (docs/reference/evidence.md).
+DRIVER_RESERVE = 640 * MIB
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ def _limit_room(one: PlacedInstance, need: MemoryNeed, room: Sequence[int]) -> t
     """Free bytes that count: an engine that takes a share of a card uses no more, and does not start with less."""
     if not need.takes_share or not one.cards or len(room) != len(one.cards):
         return tuple(room)
-    shares = [int(card.vram_mib * MIB * need.share) for card in one.cards]
+    # CUDA's total, of which it is a share, has no reserve of the driver's
+    shares = [int(max(0, card.vram_mib * MIB - DRIVER_RESERVE) * need.share) for card in one.cards]
     return tuple(share if share <= free else 0 for share, free in zip(shares, room, strict=True))
 
 

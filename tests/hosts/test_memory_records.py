@@ -10,6 +10,7 @@ from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.project_root import ROOT
 from tests.hosts.conftest import BootHost
+from tests.hosts.gateway_box import LAN
 from tests.hosts.support import PORT, is_serving, red_check_lines, run_deploy, wait_until, write_inventory
 from tests.stand_ins.demo_lock import write_lock_with_header
 
@@ -63,10 +64,63 @@ def test_a_start_is_recorded_accepted_and_used(lab: ThrowawayLab, boot: BootHost
     first = record["invocation"]
     host.run("systemctl restart rigwright-chat")
     wait_until(lambda: read_record(host).get("invocation") != first, "a second record")
+    second = read_record(host)["invocation"]
     assert [one["invocation"] for one in read_record(host)["history"]] == [first]
     wait_until(lambda: host.run(RECORDERS).count("rigwright_memory-chat") <= 1, "the first recorder's end")
+
+    # the kernel ends the next start: a record of it, and the variant fits no more until one is ready
+    host.run("systemctl set-property --runtime rigwright-chat.service MemoryMax=16M MemorySwapMax=0")
+    host.run("systemctl restart rigwright-chat", check=False)
+    failures = wait_until(lambda: read_record(host).get("failures"), "a failed start's record")
+    assert isinstance(failures, list)
+    assert (failures[0]["outcome"], failures[0]["result"]) == ("failed", "oom-kill"), failures[0]
+    assert 0 < failures[0]["cgroup"]["peak"] <= 17 << 20, failures[0]
+    status, failed, said = fit(inventory, "--accept")
+    assert (status, failed["verdict"], failed["basis"]) == (1, "may not fit", "same variant")
+    assert "the kernel ended it for lack of memory" in failed["failure"]
+    refused = subprocess.run(
+        [sys.executable, "-m", "cli", "validate", inventory], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "its last start failed: the kernel ended it" in " ".join(refused.stdout.split())
+    host.run("systemctl set-property --runtime rigwright-chat.service MemoryMax=4G")
+    wait_until(lambda: is_serving(host), "the next start")
+    wait_until(lambda: read_record(host).get("invocation") not in (first, second), "the record of the next start")
+    assert fit(inventory, "--accept")[1]["verdict"] == "fits"
 
     host.run(f"""printf '%s' '{{"fingerprint": "$(reboot)"}}' > {RECORD}""")
     _, kept, said = fit(inventory, "--accept")
     assert "is refused: " in said
     assert kept["basis"] == "same variant"
+
+
+ON_DEMAND = {"chat": {**CHAT["chat"], "start": "on-demand"}}
+GATEWAY = {
+    "listeners": {"lan": {"address": "0.0.0.0", "port": LAN, "keys": False}},
+    "models": {"chat": {"instances": ["chat"]}},
+}
+PROVE = "cd /etc/rigwright/current && python3 -I -S -B residency residency.json prove chat"
+
+
+def test_each_proof_of_a_model_on_demand_leaves_a_record(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> None:
+    host = boot()
+    inventory = write_inventory(tmp_path, lab, host, instances=ON_DEMAND, gateway=GATEWAY)
+    write_lock_with_header(tmp_path)
+    run = run_deploy(inventory)
+    assert run.status == 0, run.said
+    for _ in range(4):
+        host.run(PROVE)
+    assert host.run("systemctl is-active rigwright-chat", check=False).strip() == "inactive"
+
+    def all_records() -> list[dict[str, object]]:
+        found = read_record(host)
+        every = [*found.pop("history", ()), found]  # type: ignore[misc]
+        return every if len(every) == 5 else []
+
+    # the first one is the deploy's own proof
+    records = wait_until(all_records, "five records")
+    assert "failures" not in read_record(host)
+    assert len({str(one["invocation"]) for one in records}) == 5
+    peaks = [int(one["host"]["peak"]) for one in records]  # type: ignore[index]
+    print([(one["seconds"], peak >> 20) for one, peak in zip(records, peaks, strict=True)])
+    assert max(peaks) - min(peaks) < 8 << 20, peaks
+    assert {one["computed"] is None for one in records} == {False}

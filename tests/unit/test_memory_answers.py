@@ -8,8 +8,9 @@ import pytest
 from rigwright.engines.computed_memory import compute_memory
 from rigwright.engines.known_issues import place_instance
 from rigwright.engines.llama_cpp.known_issues import estimate_memory
+from rigwright.engines.memory_assessment import DRIVER_RESERVE
 from rigwright.memory_answers import FitRow, assess_rig
-from rigwright.memory_records import AcceptedRecords, as_measurements
+from rigwright.memory_records import AcceptedRecords, StartMemory, as_measurements
 from rigwright.model.instance import Instance
 from rigwright.supply.artefact import GgufMetadata, KvCacheSize
 from tests.unit.samples import sample_artefact, sample_card, sample_instance, sample_parts, sample_rig
@@ -145,6 +146,38 @@ def test_a_first_start_that_lacked_memory_counts_without_a_measurement() -> None
     assert (row.answer.prediction.basis, row.answer.room) == ("floor", ())
     other = locked_instance("b", cards=())
     assert assess(other, book=with_failure(AcceptedRecords(), instance))["b"].verdict == "room unknown"
+
+
+def with_box_cards(book: AcceptedRecords, foreign: int, total: int = 0, index: int = 0) -> AcceptedRecords:
+    """The same records with a look at the box's card."""
+    card = {"index": index, "total": total or CARD.vram_mib << 20, "foreign": foreign}
+    made = {
+        name: tuple(
+            StartMemory.model_validate({**one.model_dump(by_alias=True), "box_cards": {"GPU-02345678": card}})
+            for one in records
+        )
+        for name, records in book.instances.items()
+    }
+    return book.model_copy(update={"instances": made})
+
+
+def test_the_room_of_a_card_is_without_the_driver_and_other_processes() -> None:
+    instance = locked_instance("a", cards=(0,))
+    book, whole = record_start(instance, 2 * GIB, 9 * GIB, ram=GIB, others=0), CARD.vram_mib << 20
+    row = assess(instance, book=book)["a"]
+    assert row.answer is not None
+    assert (row.answer.room, row.reserves, row.seen) == ((whole - DRIVER_RESERVE,), (DRIVER_RESERVE,), "")
+    assert row.reserve_description == "no record of the box: 640 MiB of each card are assumed to be the driver's"
+    for foreign, verdict in ((3 * GIB, "fits"), (whole - 2 * GIB, "may not fit"), (whole - GIB, "does not fit")):
+        row = assess(instance, book=with_box_cards(book, foreign))["a"]
+        assert row.answer is not None
+        assert (row.answer.room, row.verdict) == ((whole - foreign,), verdict)
+        assert f"as seen on 2026-06-10: GPU 0: {foreign >> 20} MiB" in row.reserve_description
+    # a card that has less than is declared, and a record of another card
+    row = assess(instance, book=with_box_cards(book, GIB, whole - GIB))["a"]
+    assert row.answer is not None
+    assert row.answer.room == (whole - 2 * GIB,)
+    assert assess(instance, book=with_box_cards(book, GIB, index=1))["a"].seen == ""
 
 
 def test_a_row_has_less_than_a_hundred_columns() -> None:

@@ -4,16 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from rigwright.engines.llama_buffers import WorkShape, llama_windowed_cells
 from rigwright.engines.memory_prediction import (
     GIB,
     MIB,
     ComputedMemory,
     MeasuredMemory,
     MemoryPrediction,
-    WorkShape,
     find_largest_context,
     find_most_parallel,
-    llama_windowed_cells,
     predict,
     predict_ram,
 )
