@@ -14,6 +14,8 @@ Basis = Literal["same variant", "neighbour", "learned bias", "floor"]
 Verdict = Literal["fits", "may not fit", "does not fit"]
 # Measured starts of other models, from which a bias is learned; of fewer nothing is known about their spread.
 FEWEST = 3
+# vLLM has a size of its own that is nearly alike in all models; the margin stays that of no record.
+FEWEST_VLLM = 2
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class ComputedMemory:
     def floor(self) -> int:
         """Bytes that it takes for certain."""
         return self.weights + self.cache + self.work
+
+    @property
+    def is_vllm(self) -> bool:
+        """Whether vLLM serves it, from packages or in an image."""
+        return self.engine.partition(" ")[0] in ("vllm", "image")
 
     @property
     def place(self) -> tuple[str, tuple[str, ...]]:
@@ -203,7 +210,7 @@ def _predict_start(launch: ComputedMemory, known: Sequence[MeasuredMemory]) -> M
     if near:
         return _from_neighbour(launch, near)
     others = [one for one in known if one.computed.place == launch.place and one.computed.share == launch.share]
-    if len({one.computed.model for one in others}) >= FEWEST:
+    if len({one.computed.model for one in others}) >= (FEWEST_VLLM if launch.is_vllm else FEWEST):
         return _from_bias(launch, others)
     return _from_floor(launch)
 
@@ -281,7 +288,9 @@ def _from_bias(launch: ComputedMemory, others: Sequence[MeasuredMemory]) -> Memo
     beyond = max(0, (residuals[-1] - residuals[0]) // 2)
     spread = SPREAD[BIAS].of(need)
     safe, number = launch.floor + residuals[-1] + beyond + spread, len(launch.cards)
-    if number > 1:  # records of other models do not show how layers divide: each card has the margin without a record
+    # records of other models do not show how layers divide, and few models of vLLM were measured: the margin without
+    # a record, on each card
+    if number > 1 or launch.is_vllm:
         safe = max(safe, _from_floor(launch).safe)
     return MemoryPrediction(
         need=need,
@@ -296,7 +305,7 @@ def _from_bias(launch: ComputedMemory, others: Sequence[MeasuredMemory]) -> Memo
 
 
 def _from_floor(launch: ComputedMemory) -> MemoryPrediction:
-    on_cards = UNRECORDED_VLLM if launch.engine.startswith("vllm") else UNRECORDED_CARD
+    on_cards = UNRECORDED_VLLM if launch.is_vllm else UNRECORDED_CARD
     size, part, most, most_part = on_cards if launch.cards else UNRECORDED_RAM
     number, floor = max(1, len(launch.cards)), launch.floor
     return MemoryPrediction(

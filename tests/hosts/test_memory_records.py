@@ -12,7 +12,6 @@ from rigwright.project_root import ROOT
 from tests.hosts.conftest import BootHost
 from tests.hosts.gateway_box import LAN
 from tests.hosts.support import PORT, is_serving, red_check_lines, run_deploy, wait_until, write_inventory
-from tests.stand_ins.demo_lock import write_lock_with_header
 
 CHAT = {"chat": {"variant": "llamacpp/demo-wheel", "port": PORT}}
 RECORD = "/var/lib/rigwright/memory/chat.json"
@@ -37,7 +36,6 @@ def read_record(host: LabHost) -> dict[str, object]:
 def test_a_start_is_recorded_accepted_and_used(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> None:
     host = boot()
     inventory = write_inventory(tmp_path, lab, host, instances=CHAT)
-    write_lock_with_header(tmp_path)
     run = run_deploy(inventory)
     assert run.status == 0, run.said
     assert is_serving(host)
@@ -104,7 +102,6 @@ PROVE = "cd /etc/rigwright/current && python3 -I -S -B residency residency.json 
 def test_each_proof_of_a_model_on_demand_leaves_a_record(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> None:
     host = boot()
     inventory = write_inventory(tmp_path, lab, host, instances=ON_DEMAND, gateway=GATEWAY)
-    write_lock_with_header(tmp_path)
     run = run_deploy(inventory)
     assert run.status == 0, run.said
     for _ in range(4):

@@ -12,16 +12,19 @@ from huggingface_hub import close_session, constants
 from benchmarks.memory_fit.checkpoints import write_checkpoint
 from benchmarks.memory_fit.random_models import RandomModel, write_gguf
 from cli import main
+from cli.fit_model import read_header
 from cli.inventory_loading import load_hosts
 from cli.lock_resolver import downloads
+from lab.tiny_model import write_model
 from rigwright.engines.computed_memory import compute_memory
 from rigwright.engines.known_issues import place_instance
 from rigwright.engines.llama_cpp.known_issues import estimate_memory
 from rigwright.engines.memory_assessment import DRIVER_RESERVE
 from rigwright.engines.vllm.known_issues import SHARE
 from rigwright.inventory import load_rig
+from rigwright.project_root import ROOT
+from rigwright.supply.lock import load_lock_file
 from roles.weights.host import reach
-from tests.stand_ins.demo_lock import write_lock_with_header
 from tests.stand_ins.hub import StandInHub
 from tests.unit import tls_certificates
 
@@ -38,7 +41,6 @@ GIB = 1 << 30
 def inventory(tmp_path: Path) -> Path:
     path = tmp_path / "rig.py"
     path.write_text(INVENTORY)
-    write_lock_with_header(tmp_path)
     return path
 
 
@@ -71,6 +73,13 @@ def test_without_records_the_header_answers(inventory: Path) -> None:
     found = read_answer(inventory)
     assert (found["basis"], found["verdict"], found["place"]) == ("floor", "room unknown", "RAM")
     assert run_fit(inventory).exit_code == 0
+
+
+def test_the_demos_lock_has_the_header_of_its_model(tmp_path: Path) -> None:
+    file = tmp_path / "tiny-rig.gguf"
+    write_model(file)
+    (row,) = load_lock_file(ROOT / "locks/demo.lock.toml")
+    assert read_header(str(file)) == (row.header, row.size)
 
 
 def test_a_record_answers_for_its_variant_and_its_neighbours(inventory: Path) -> None:
