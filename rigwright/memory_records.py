@@ -228,8 +228,8 @@ class AcceptedRecords(FrozenModel):
         ordered = sorted(known.values(), key=lambda one: one.moment)
         failures = [one for one in ordered if one.outcome != "ready"][-KEPT_FAILURES:]
         ready = [one for one in ordered if one.outcome == "ready"][len(failures) - KEPT :]
-        ordered = tuple(sorted((*ready, *failures), key=lambda one: one.moment))
-        return self.model_copy(update={"instances": {**self.instances, instance: ordered}})
+        kept = tuple(sorted((*ready, *failures), key=lambda one: one.moment))
+        return self.model_copy(update={"instances": {**self.instances, instance: kept}})
 
 
 def records_path(inventory: str, host: str) -> Path:

@@ -60,7 +60,7 @@ _FAILURES = (
             r".{0,120}(?:cudaMalloc failed: out of memory|\bunable to allocate [A-Za-z0-9_]{1,40} buffer"
             r"|\bfailed to allocate [A-Za-z0-9_]{1,40} buffer of size [0-9]{1,16}"
             r"|\bfailed to allocate (?:compute (?:pp )?buffers|buffer for (?:kv|rs) cache)"
-            r"|\binsufficient memory \(attempted to allocate [0-9]{1,9}\.[0-9]{2} MB\))"
+            r"|\binsufficient memory \(attempted to allocate {1,6}[0-9]{1,9}\.[0-9]{2} MB\))"
         ),
         "the engine did not get a buffer",
     ),

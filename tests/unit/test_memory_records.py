@@ -173,6 +173,10 @@ LACKS = {"outcome": "failed", "result": "exit-code", "host": {"peak": 1, "settle
             "out of memory",
             "the engine did not get a buffer",
         ),
+        (
+            "0.00.009.728 E ggml_aligned_malloc: insufficient memory (attempted to allocate  19.73 MB)",
+            "the engine did not get a buffer",
+        ),
         ("alloc_tensor_range: failed to allocate CPU buffer of size 999999488", "the engine did not get a buffer"),
         (
             "(EngineCore pid=7) ERROR torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0",
@@ -353,7 +357,7 @@ class OneCard(DriverLibrary):
     def __init__(self, free: list[int]) -> None:
         self.free = free
 
-    def read_cards(self, processes: Iterable[int]) -> list[CardSample]:
+    def read_cards(self, processes: Iterable[int], others: Iterable[int] = ()) -> list[CardSample]:
         """The next look."""
         free = self.free.pop(0) if len(self.free) > 1 else self.free[0]
         return [CardSample("GPU-12345678", "RTX", 24 << 30, 0, free)]
