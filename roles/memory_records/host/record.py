@@ -29,7 +29,8 @@ from .process_memory import (
 
 CGROUPS = "/sys/fs/cgroup"
 INTERVAL = 1.0  # seconds between looks
-YOUNG, YOUNG_INTERVAL = 10.0, 0.1  # seconds: so long it looks more often, and waits for ready's mark
+YOUNG, YOUNG_INTERVAL = 10.0, 0.1  # seconds: so long it looks more often
+MARK_INTERVAL = 0.01  # seconds between looks for ready's mark, for ready waits
 QUESTIONS = 0.5  # seconds between questions to systemd while young
 SETTLING = 60.0  # seconds from ready to the last look
 LONGEST = 2 * 3600.0  # seconds of a start that is waited for
@@ -277,8 +278,17 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
             watch.look_at_box()
             write_record(path, watch.build(lines))
             return 0
-        time.sleep(INTERVAL if ready and not young else YOUNG_INTERVAL)
+        if ready:
+            time.sleep(YOUNG_INTERVAL if young else INTERVAL)
+        else:
+            _await_mark(mark, YOUNG_INTERVAL)
     return 1
+
+
+def _await_mark(mark: Path, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not mark.exists() and time.monotonic() < until:
+        time.sleep(MARK_INTERVAL)
 
 
 def _is_marked(mark: Path, invocation: str) -> bool:
