@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -309,16 +310,34 @@ def test_a_start_that_is_stopped_as_soon_as_it_was_ready_has_its_record(
 
 def test_the_mark_of_ready_is_taken_with_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = tmp_path / ".chat.answered"
-    mark.write_text("2" * 32 + "\n")
-    assert watch(tmp_path, monkeypatch, ACTIVATING, "failed,failed,exit-code") == 1
-    assert mark.exists()
-    shutil.rmtree(tmp_path / "unit")
-    (tmp_path / "count").unlink()
-    mark.write_text("1" * 32 + "\n")
-    assert watch(tmp_path, monkeypatch, ACTIVATING, "failed,failed,exit-code") == 0
-    assert not mark.exists()
-    found = parse_host_records((tmp_path / "chat.json").read_bytes())
-    assert [one.outcome for one in found] == ["failed", "ready"]
+    for marked, is_there in (("2", True), ("1", False)):
+        mark.write_text(marked * 32 + "\n")
+        # it has answered, and then not from its cards
+        assert watch(tmp_path, monkeypatch, ACTIVATING, ACTIVATING, "failed,failed,exit-code") == 1
+        assert mark.exists() == is_there
+        shutil.rmtree(tmp_path / "unit")
+        (tmp_path / "count").unlink()
+    assert [one.outcome for one in parse_host_records((tmp_path / "chat.json").read_bytes())] == ["failed", "failed"]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_start_that_another_one_follows_at_once_is_known_by_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    if answers:
+        (tmp_path / ".chat.answered").write_text("2" * 32 + "\n")
+    assert watch(tmp_path, monkeypatch, ACTIVATING, ACTIVE, invocation="2" * 32) == (0 if answers else 1)
+    (one,) = parse_host_records((tmp_path / "chat.json").read_bytes())
+    assert (one.outcome, one.result, one.invocation) == ("ready" if answers else "failed", "", "2" * 32)
+
+
+def test_the_mark_of_another_start_is_not_awaited(tmp_path: Path) -> None:
+    (tmp_path / "mark").write_text("2" * 32 + "\n")
+    began = time.monotonic()
+    record._await_mark(tmp_path / "mark", "2" * 32, 60)
+    assert time.monotonic() - began < 30
+    record._await_mark(tmp_path / "mark", "1" * 32, 0.05)
+    assert time.monotonic() - began >= 0.05
 
 
 @pytest.mark.parametrize(

@@ -250,13 +250,13 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
     watch = StartWatch(declaration, invocation or (current if INVOCATION.fullmatch(current) else ""))
     mark = Path(path).with_name(f".{Path(path).stem}.answered")
     began = asked = looked = time.monotonic()
-    ready, written, young, lines = 0.0, False, True, []
+    loaded, ready, young, lines = 0.0, 0.0, True, []
     while (moment := time.monotonic()) - began < LONGEST:
         if young and moment - began >= YOUNG:
             young = False
             os.nice(NICE)
         # in this order: a start that is seen to have answered has all of its memory
-        answered = not ready and _is_marked(mark, watch.invocation)
+        answered = not loaded and _is_marked(mark, watch.invocation)
         there = True
         if young or answered or moment - looked >= INTERVAL:
             there, looked = watch.look(seen), moment
@@ -265,15 +265,17 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
         if answered or not there or moment - asked >= (QUESTIONS if young else INTERVAL):
             seen, asked = show_unit(unit) or seen, moment
         entered = _has_entered(seen, watch.invocation)
-        if (answered or entered) and not written:
-            ready = ready or moment
+        if answered or (entered and not ready):
+            loaded = loaded or moment
             watch.take_ready(_load_seconds(seen) if entered else moment - began, is_there=there)
-        if entered and not written:
-            written, lines = True, read_lines(watch.invocation, _texts(declaration, "patterns"))
+        if entered and not ready:
+            ready, lines = moment, read_lines(watch.invocation, _texts(declaration, "patterns"))
             write_record(path, watch.build(lines))
         if _is_over(seen, watch.invocation):
-            write_record(path, watch.build(lines) if ready else watch.build_failure(seen))
-            return 0 if ready else 1
+            # of one that has a later start already, only its answer is known
+            is_known = ready or (loaded and seen.get("InvocationID") != watch.invocation)
+            write_record(path, watch.build(lines) if is_known else watch.build_failure(seen))
+            return 0 if is_known else 1
         if ready and moment - ready >= SETTLING:
             watch.look_at_box()
             write_record(path, watch.build(lines))
@@ -281,13 +283,13 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
         if ready:
             time.sleep(YOUNG_INTERVAL if young else INTERVAL)
         else:
-            _await_mark(mark, YOUNG_INTERVAL)
+            _await_mark(mark, watch.invocation, YOUNG_INTERVAL)
     return 1
 
 
-def _await_mark(mark: Path, seconds: float) -> None:
+def _await_mark(mark: Path, invocation: str, seconds: float) -> None:
     until = time.monotonic() + seconds
-    while not mark.exists() and time.monotonic() < until:
+    while not _is_marked(mark, invocation) and time.monotonic() < until:
         time.sleep(MARK_INTERVAL)
 
 
