@@ -74,7 +74,6 @@ def test_a_start_is_recorded_accepted_and_used(lab: ThrowawayLab, boot: BootHost
     failures = wait_until(lambda: read_record(host).get("failures"), "a failed start's record")
     assert failures[0]["outcome"] == "failed", failures
     assert any("insufficient memory" in line for line in failures[0]["failure_lines"]), failures
-    assert failures[0]["host"]["peak"] > 0, failures
     status, failed, said = fit(inventory, "--accept")
     assert (status, failed["verdict"], failed["basis"]) == (1, "may not fit", "same variant"), said
     assert "the engine did not get a buffer" in failed["failure"]

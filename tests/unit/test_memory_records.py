@@ -255,7 +255,7 @@ set -- {states}
 [ $count -lt $# ] || count=$#
 shift $((count - 1))
 printf 'ActiveState=%s\\nSubState=%s\\nResult=%s\\nInvocationID={invocation}\\n' $(echo $1 | tr , ' ')
-printf 'ControlGroup=/unit\\nMainPID={pid}\\nControlPID=0\\nExecMainStartTimestampMonotonic=1000000\\n'
+printf 'ControlGroup=/unit\\nMainPID={pid}\\nControlPID=0\\nMemoryPeak=8192\\nExecMainStartTimestampMonotonic=1000000\\n'
 case $1 in activating*|*failed*|*stopped,*) end=500000 ;; *) end=3500000 ;; esac
 printf 'ActiveEnterTimestampMonotonic=%s\\n' $end
 """
@@ -360,7 +360,7 @@ def test_a_start_that_ends_without_an_answer_is_no_measurement(
     assert (failure.outcome, failure.result, failure.invocation) == (outcome, result, "1" * 32)
     assert failure.host.peak > 0
     assert failure.failure_lines == (KILLED,)
-    assert failure.cgroup["oom_kill"] == 1
+    assert (failure.cgroup["oom_kill"], failure.cgroup["peak"]) == (1, 8192)
     # residency and predictions read the newest start with an answer
     record.write_record(str(path), sample_record("3" * 32))
     assert [one["invocation"] for one in json.loads(path.read_text())["failures"]] == ["1" * 32]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .process_memory import (
+    MOST_BYTES,
     CardSample,
     DriverLibrary,
     PeakUse,
@@ -41,7 +42,7 @@ PER_FINGERPRINT, FINGERPRINTS = 5, 20  # records that are kept
 FAILURES = 10  # starts without an answer that are kept
 MOST = 2 << 20  # bytes of a record's file
 SETTINGS = (
-    "ActiveState,SubState,Result,InvocationID,ControlGroup,MainPID,ControlPID,ExecMainStartTimestampMonotonic,"
+    "ActiveState,SubState,Result,InvocationID,ControlGroup,MainPID,ControlPID,MemoryPeak,ExecMainStartTimestampMonotonic,"
     "ActiveEnterTimestampMonotonic"
 )
 INVOCATION = re.compile(r"[0-9a-f]{32}")
@@ -235,6 +236,10 @@ class StartWatch:
         same = seen.get("InvocationID") == self.invocation
         result = seen.get("Result", "") if same else ""
         self.peaks.use_differences(_count_cards(self.declaration))
+        # of one that has ended before the first look; systemd 256 and newer keep it
+        peak = seen.get("MemoryPeak", "") if same else ""
+        if DIGITS.fullmatch(peak) and int(peak) < MOST_BYTES:
+            self.figures.setdefault("peak", int(peak))
         return {
             **self.build(read_lines(self.invocation, _texts(self.declaration, "patterns"))),
             "outcome": "stopped" if result == "success" else "failed",
