@@ -255,7 +255,8 @@ set -- {states}
 [ $count -lt $# ] || count=$#
 shift $((count - 1))
 printf 'ActiveState=%s\\nSubState=%s\\nResult=%s\\nInvocationID={invocation}\\n' $(echo $1 | tr , ' ')
-printf 'ControlGroup=/unit\\nMainPID={pid}\\nControlPID=0\\nMemoryPeak=8192\\nExecMainStartTimestampMonotonic=1000000\\n'
+printf 'ControlGroup=/unit\\nMainPID={pid}\\nControlPID=0\\nMemoryPeak=8192\\n'
+printf 'ExecMainStartTimestampMonotonic=1000000\\n'
 case $1 in activating*|*failed*|*stopped,*) end=500000 ;; *) end=3500000 ;; esac
 printf 'ActiveEnterTimestampMonotonic=%s\\n' $end
 """
