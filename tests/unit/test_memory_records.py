@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterable
@@ -245,6 +246,37 @@ def test_memory_of_this_process_and_machine() -> None:
     machine = process_memory.read_machine()
     assert machine["MemTotal"] >= machine["MemAvailable"] > 0
     assert memory_records.MachineMemory.model_validate(machine).MemTotal == machine["MemTotal"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="starts processes of other users")
+def test_the_program_that_asks_for_the_first_answer_is_not_the_engine() -> None:
+    def start(command: str, user: int) -> subprocess.Popen[str]:
+        made = subprocess.Popen(
+            ["sh", "-c", f"{command} & echo $!; wait"],
+            stdout=subprocess.PIPE,
+            text=True,
+            user=user,
+            start_new_session=True,
+        )
+        started.append(made)
+        return made
+
+    started: list[subprocess.Popen[str]] = []
+    try:
+        engine, ready, orphan = start("sleep 60", 1234), start("sleep 60", 0), start("sleep 60", 65534)
+        children = [int(one.stdout.readline()) for one in started if one.stdout]
+        every = [*(one.pid for one in started), *children]
+        own = [engine.pid, children[0]]
+        assert process_memory.engine_processes(every, engine.pid, ready.pid) == own
+        # as root, only by descent: a container's
+        kept = process_memory.engine_processes(every, ready.pid, orphan.pid)
+        assert kept == [engine.pid, ready.pid, *children[:2]]
+        assert process_memory.engine_processes(every, ready.pid, 0) == every
+        assert process_memory.engine_processes([1 << 30], 1 << 30, 0) == [1 << 30]
+    finally:
+        for one in started:
+            os.killpg(one.pid, signal.SIGKILL)
+            one.wait()
 
 
 SYSTEMCTL = """#!/bin/sh

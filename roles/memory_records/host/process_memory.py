@@ -17,6 +17,7 @@ UNKNOWN = (1 << 64) - 1  # nvml.h, NVML_VALUE_NOT_AVAILABLE
 TOO_SMALL = 7  # nvml.h, NVML_ERROR_INSUFFICIENT_SIZE
 EVENT = re.compile(r"oom_kill ([0-9]{1,15})")
 PARENT = re.compile(r"[0-9]{1,10} \(.{0,64}\) [A-Za-z] ([0-9]{1,10}) .{0,2000}", re.DOTALL)
+USER = re.compile(r"Uid:\s+([0-9]{1,10})\s[0-9\s]{1,60}")
 LINE = re.compile(r"(VmHWM|RssAnon|RssFile|RssShmem):\s+([0-9]{1,12}) kB")
 STAT = re.compile(r"(anon|file|shmem|file_mapped) ([0-9]{1,15})")
 UUID = re.compile(r"GPU-[0-9a-f-]{8,64}")
@@ -168,20 +169,30 @@ def list_processes(group: str) -> list[int]:
     return found[:MOST_PROCESSES]
 
 
-def without_descendants(processes: Iterable[int], ancestor: int) -> list[int]:
-    """Those that neither are the ancestor nor come from it, such as the program that asks an instance for an answer."""
-    known = list(processes)
-    if ancestor not in known:
-        return known
-    parents = {}
+def engine_processes(processes: Iterable[int], main: int, control: int) -> list[int]:
+    """Those of a unit's engine: without the program that asks it for its first answer, and what comes from that.
+
+    Args:
+        processes: All of the unit's.
+        main: Its main one. If that has a user of its own, then all others of the engine have it, too.
+        control: That of a command beside it, such as ExecStartPost=; 0 without one.
+    """
+    known, parents = list(processes), {}
     for process in known:
         if match := PARENT.fullmatch(_read_short(f"/proc/{process}/stat")):
             parents[process] = int(match[1])
-    found = {ancestor}
+    beside = {control}
     # a child may have a lower number than its parent
-    while more := {process for process, parent in parents.items() if parent in found} - found:
-        found |= more
-    return [process for process in known if process not in found]
+    while more := {process for process, parent in parents.items() if parent in beside and parent} - beside:
+        beside |= more
+    user = read_user(main)
+    return [one for one in known if one not in beside and (not user or read_user(one) == user)]
+
+
+def read_user(process: int) -> int:
+    """The number of a process's user; 0, root's, for one that has ended."""
+    lines = _read_short(f"/proc/{process}/status").splitlines()
+    return next((int(match[1]) for line in lines if (match := USER.fullmatch(line))), 0)
 
 
 def read_group(group: str) -> dict[str, int]:

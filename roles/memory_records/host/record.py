@@ -22,10 +22,10 @@ from .process_memory import (
     CardSample,
     DriverLibrary,
     PeakUse,
+    engine_processes,
     list_processes,
     read_group,
     read_machine,
-    without_descendants,
 )
 
 CGROUPS = "/sys/fs/cgroup"
@@ -179,7 +179,7 @@ class StartWatch:
         if int(main) not in processes:
             return False
         # `ready`, which asks for the first answer, is in the same group
-        self.peaks.look(without_descendants(processes, int(control) if DIGITS.fullmatch(control) else 0))
+        self.peaks.look(engine_processes(processes, int(main), int(control) if DIGITS.fullmatch(control) else 0))
         self.figures = read_group(f"{CGROUPS}{group}") or self.figures
         return True
 
