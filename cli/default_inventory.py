@@ -76,7 +76,14 @@ def describe_missing() -> str:
 
 def is_inventory(word: str) -> bool:
     """Whether a first argument is INVENTORY rather than the argument after it."""
+    if is_model(word):
+        return False
     return word.endswith(".py") or os.path.isfile(word)  # noqa: PTH113 (False for a name that is too long)
+
+
+def is_model(word: str) -> bool:
+    """Whether an argument is a model that lies somewhere: a GGUF file here or on the hub, or a folder with weights."""
+    return word.endswith(".gguf") or os.path.isfile(f"{word}/config.json")  # noqa: PTH113 (as above)
 
 
 def with_default_inventory(context: click.Context, command: click.Command, words: list[str]) -> list[str]:

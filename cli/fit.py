@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import click
 
+from cli.default_inventory import InventoryArgument, is_model
 from cli.exit_codes import InvalidRequest, print_unreached
-from cli.inventory_loading import load_host_rig, load_hosts, optional_inventory
+from cli.inventory_loading import InventoryPath, load_host_rig, load_hosts
 from cli.option_types import JSON_OPTION, WholeNumber
 from cli.shell_completion import INSTANCE_OPTION, LIMIT_OPTION
 from cli.tables import print_prose, print_table
@@ -25,21 +26,27 @@ CARDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{1,3}){0,63}")
 COLUMNS = ("rig", "instance", "variant", "place", "GiB", "verdict", "from", "context", "parallel")
 
 
+class FitTarget(InventoryPath):
+    """The path of an inventory, or a model."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse any other path."""
+        return value if is_model(value) else super().convert(value, param, ctx)
+
+
 @click.command()
-@optional_inventory("--gguf")
-@click.argument("variant", required=False)
-@click.option("--gguf", help="A model without a lock: a GGUF file, or OWNER/NAME/FILE of the hub.")
-@click.option("--cards", help="GPU indexes of the box, such as 0,1; with --gguf names of cards. Empty: RAM.")
-@click.option("--context", type=WholeNumber(256, 1 << 24), help="Tokens over all sequences.")
-@click.option("--parallel", type=WholeNumber(1, 256), help="Sequences.")
-@click.option("--accept", is_flag=True, help="Read the boxes' records first, and keep them next to INVENTORY.")
+@click.argument("inventory", cls=InventoryArgument, type=FitTarget())
+@click.argument("variant", metavar="[VARIANT|MODEL]", required=False)
+@click.option("--cards", help="GPUs, such as 0,1; of MODEL their names. Empty: RAM.")
+@click.option("--context", type=WholeNumber(256, 1 << 24), metavar="N", help="Tokens over all sequences.")
+@click.option("--parallel", type=WholeNumber(1, 256), metavar="N", help="Sequences.")
+@click.option("--accept", is_flag=True, help="First read the boxes' records and keep them.")
 @LIMIT_OPTION
 @INSTANCE_OPTION
 @JSON_OPTION
 def fit(
-    inventory: str | None,
+    inventory: str,
     variant: str | None,
-    gguf: str | None,
     cards: str | None,
     context: int | None,
     parallel: int | None,
@@ -50,23 +57,20 @@ def fit(
 ) -> None:
     """Predict memory from measured starts.
 
-    For each instance of INVENTORY, or for VARIANT in its place: the memory that it takes, by which record, whether it
-    fits, and the largest context and parallelism that certainly fit. Records are in memory/HOST.json next to
-    INVENTORY. Contacts hosts only with --accept. Exit status: 0, all fit, or are unknown. 1, one may not fit.
-    2, the command or a file is refused. 3, a host was not reached.
-    Example: rigwright fit rig.py llamacpp/65k --instance chat --context 131072
+    Whether each instance fits, or VARIANT in its place, or MODEL: a GGUF file, OWNER/NAME/FILE.gguf of the hub, or a
+    folder for vLLM; and the largest that does. Only --accept contacts hosts; records are in memory/HOST.json next to
+    INVENTORY. Exit status: 0, fits or unknown. 1, may not fit. 2, refused. 3, not reached.
+    Example: rigwright fit rig.py llamacpp/65k --context 131072
     """
-    if gguf is not None:
-        if variant or accept or instance:
-            raise click.UsageError("--gguf conflicts with VARIANT, --accept and --instance")
+    gone = None
+    if is_model(inventory) or (variant and is_model(variant)):
+        if accept or limit or instance or (is_model(inventory) and variant):
+            raise click.UsageError("MODEL conflicts with VARIANT, --accept, --limit and --instance")
         from cli.fit_model import assess_model
 
-        rows = [assess_model(gguf, cards, context, parallel, _load_records(inventory))]
-        gone = None
+        records = {} if is_model(inventory) else _load_records(inventory)
+        rows = [assess_model(variant or inventory, cards, context, parallel, records)]
     else:
-        if inventory is None:
-            raise click.UsageError("name an inventory, or a model with --gguf")
-        gone = None
         if accept:
             from cli.fit_accept import accept_records
 
@@ -90,9 +94,9 @@ def _parse_cards(cards: str | None) -> tuple[int, ...] | None:
     return tuple(int(one) for one in cards.split(",")) if cards else ()
 
 
-def _load_records(inventory: str | None) -> dict[str, AcceptedRecords]:
+def _load_records(inventory: str) -> dict[str, AcceptedRecords]:
     try:
-        return load_all_records(inventory) if inventory else {}
+        return load_all_records(inventory)
     except UnreadableRecords as error:
         raise InvalidRequest(str(error)) from None
 
@@ -143,3 +147,8 @@ def _print_rows(rows: Sequence[FitRow]) -> None:
     for row in rows:
         if row.ram_description:
             print_prose(f"{row.rig}: {row.instance} {row.ram_description}")
+        if row.answer and row.answer.prediction.failure:
+            print_prose(f"{row.rig}: {row.instance} has failed: {row.answer.prediction.failure}")
+    for name, text in dict.fromkeys((row.rig, row.reserve_description) for row in rows if row.answer):
+        if text:
+            print_prose(f"{name}: {text}" if name else text)

@@ -1,7 +1,8 @@
-"""A model without a lock: the header of a GGUF file, here or on the hub, beside cards of the catalogue."""
+"""A model without a lock: a GGUF file, here or on the hub, or a folder for vLLM, beside cards of the catalogue."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -9,22 +10,19 @@ from pathlib import Path
 
 from cli.exit_codes import InvalidRequest
 from rigwright.declaration.catalog_loader import load_catalog
+from rigwright.engines.llama_buffers import MICRO_BATCH, WorkShape, llama_windowed_cells
 from rigwright.engines.llama_cpp.model_files import SPLIT
-from rigwright.engines.memory_assessment import assess_computed
+from rigwright.engines.memory_assessment import DRIVER_RESERVE, assess_computed
 from rigwright.engines.memory_fit import MIB, MemoryNeed
-from rigwright.engines.memory_prediction import (
-    MICRO_BATCH,
-    ComputedMemory,
-    MeasuredMemory,
-    WorkShape,
-    llama_windowed_cells,
-)
+from rigwright.engines.memory_prediction import ComputedMemory, MeasuredMemory
+from rigwright.engines.vllm.known_issues import SHARE
 from rigwright.memory_answers import FitRow
 from rigwright.memory_records import AcceptedRecords, as_measurements
-from rigwright.model.catalog_schema import Card
+from rigwright.model.catalog_schema import Card, MissingModelFile
 from rigwright.problems import describe_unknown, format_value
 from rigwright.project_root import ROOT
-from rigwright.supply.artefact import GgufMetadata
+from rigwright.supply.artefact import CONFIG, TEXT, Artefact, GgufMetadata
+from rigwright.weights.checkpoint import WEIGHTS, parse_checkpoint
 from rigwright.weights.safetensors import BrokenSafetensors
 
 HUB_FILE = re.compile(
@@ -38,17 +36,21 @@ MOST_WINDOW = 1 << 24
 def assess_model(
     name: str, cards: str | None, context: int | None, parallel: int | None, books: Mapping[str, AcceptedRecords]
 ) -> FitRow:
-    """The answer for a GGUF file that llama.cpp serves with a KV cache of f16.
+    """The answer for a GGUF file that llama.cpp serves with a KV cache of f16, or for a folder that vLLM serves.
 
     Raises:
-        InvalidRequest: no such file or card, or it has no header that says its memory.
+        InvalidRequest: no such file, folder or card, or it has no header that says its memory.
     """
-    header, size = read_header(name)
-    if header.cache is None:
-        raise InvalidRequest(f"--gguf: {format_value(name)} does not state the size of its KV cache in its header")
-    placed, measured = _select_cards(cards), as_measurements(books)
-    need = _estimate_need(header, size, placed, context or CONTEXT, parallel or 1)
-    label = _engine_label(measured, tuple(card.name for card in placed))
+    placed, measured, served = _select_cards(cards), as_measurements(books), Path(name).is_dir()
+    if served:
+        need, size = _estimate_folder(Path(name), placed, context or CONTEXT, parallel or 1)
+    else:
+        header, size = read_header(name)
+        need = _estimate_need(header, size, placed, context or CONTEXT, parallel or 1)
+    if need.cache is None:
+        raise InvalidRequest(f"MODEL: {format_value(name)} does not state the size of its KV cache")
+    names = tuple(card.name for card in placed)
+    label = _engine_label("vllm" if served else ENGINE, measured, names)
 
     def compute(tokens: int, sequences: int) -> ComputedMemory:
         sized = need.with_tokens(tokens, sequences)
@@ -57,7 +59,7 @@ def assess_model(
             engine=label,
             model=name,
             options="",
-            cards=tuple(card.name for card in placed),
+            cards=names,
             driver="",
             context=tokens,
             parallel=sequences,
@@ -66,13 +68,55 @@ def assess_model(
             work=work,
             later=later,
             host=size - need.weights,
+            share=need.share if need.takes_share else 0.0,
             parts=need.parts,
         )
 
-    room = tuple(card.vram_mib * MIB for card in placed)
+    left = [card.vram_mib * MIB - DRIVER_RESERVE for card in placed]
+    room = tuple(int(size * need.share) for size in left)
     answer = assess_computed(compute, need, measured, room)
-    place = ", ".join(card.name for card in placed) or "RAM"
-    return FitRow("", "", Path(name).name, place, answer)
+    place = ", ".join(names) or "RAM"
+    return FitRow("", "", Path(name).name, place, answer, reserves=(DRIVER_RESERVE,) * len(placed))
+
+
+def _estimate_folder(folder: Path, cards: tuple[Card, ...], context: int, parallel: int) -> tuple[MemoryNeed, int]:
+    """The memory of a folder of safetensors that vLLM serves with its defaults, and the bytes of its weights."""
+    if not cards:
+        raise InvalidRequest(f"MODEL: {format_value(str(folder))} is a folder, for vLLM: name its cards with --cards")
+    try:
+        files = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
+        config = folder / CONFIG
+        text = config.read_text(encoding="utf-8") if files[CONFIG] <= TEXT else None
+        rows = [
+            Artefact(
+                kind="weight",
+                name="model",
+                version="0",
+                group="model",
+                file=name,
+                sha256=hashlib.sha256((text or "").encode()).hexdigest(),
+                size=size,
+                sources=(f"shelf:{name}",),
+                text=text if name == CONFIG else None,
+            )
+            for name, size in files.items()
+            if size and (name == CONFIG or name.endswith(WEIGHTS))
+        ]
+        found = parse_checkpoint(rows, tokenizer=False)
+    except (OSError, UnicodeDecodeError, MissingModelFile) as error:
+        raise InvalidRequest(f"MODEL: {format_value(str(folder))}: {error}") from None
+    need = MemoryNeed(
+        weights=found.size,
+        key="--context",
+        tokens=context,
+        requests=parallel,
+        cache=found.cache,
+        key_bytes=Fraction(2),
+        value_bytes=Fraction(2),
+        share=SHARE,
+        takes_share=True,
+    )
+    return need, found.size
 
 
 def _estimate_need(header: GgufMetadata, size: int, cards: tuple[Card, ...], context: int, parallel: int) -> MemoryNeed:
@@ -95,10 +139,10 @@ def _estimate_need(header: GgufMetadata, size: int, cards: tuple[Card, ...], con
     )
 
 
-def _engine_label(measured: list[MeasuredMemory], cards: tuple[str, ...]) -> str:
-    """The engine of the latest record on such cards: of any version of llama.cpp."""
-    known = [one.computed.engine for one in measured if one.computed.cards == cards]
-    return next((one for one in reversed(known) if one.startswith(ENGINE)), ENGINE)
+def _engine_label(kind: str, measured: list[MeasuredMemory], cards: tuple[str, ...]) -> str:
+    """The engine of the latest record on such cards: of any version of its kind."""
+    known = [one.computed.engine for one in measured if one.computed.cards == cards and not one.failure]
+    return next((one for one in reversed(known) if one.partition(" ")[0] == kind), kind)
 
 
 def _select_cards(names: str | None) -> tuple[Card, ...]:
@@ -121,16 +165,16 @@ def read_header(name: str) -> tuple[GgufMetadata, int]:
     path = Path(name)
     if (split := SPLIT.fullmatch(path.name)) and int(split["count"]) > 1:
         raise InvalidRequest(
-            f"--gguf: {format_value(name)} is one of {int(split['count'])} parts of a model: add the model to an "
+            f"MODEL: {format_value(name)} is one of {int(split['count'])} parts of a model: add the model to an "
             "inventory, or merge its parts with llama-gguf-split --merge"
         )
     try:
         size, beginning = _open_here(path) if path.exists() else _open_on_hub(name)
         found = parse_header(name, size, beginning)
     except (OSError, BrokenSafetensors, DownloadUnavailable) as error:
-        raise InvalidRequest(f"--gguf: {format_value(name)}: {error}") from None
+        raise InvalidRequest(f"MODEL: {format_value(name)}: {error}") from None
     if found is None:
-        raise InvalidRequest(f"--gguf: {format_value(name)} is no GGUF file: its name ends in .gguf")
+        raise InvalidRequest(f"MODEL: {format_value(name)} is no GGUF file: its name ends in .gguf")
     return found, size
 
 
@@ -151,13 +195,13 @@ def _open_on_hub(name: str) -> tuple[int, Beginning]:
 
     found = HUB_FILE.fullmatch(name)
     if not found:
-        raise InvalidRequest(f"--gguf: {format_value(name)} is no file here, and no OWNER/NAME/FILE.gguf of the hub")
+        raise InvalidRequest(f"MODEL: {format_value(name)} is no file here, and no OWNER/NAME/FILE.gguf of the hub")
     hub = HubEndpoint()
     listing = hub.read_listing(found[1], "main")
     sizes = {one.path: one.size for one in listing.files}
     size = sizes.get(found[2])
     if size is None:
         there = [path for path in sizes if path.endswith(".gguf")]
-        raise InvalidRequest(f"--gguf: {describe_unknown('file', found[2], there)}")
+        raise InvalidRequest(f"MODEL: {describe_unknown('file', found[2], there)}")
     session, url = hub.open_session(), hub.file_url(found[1], listing.commit, found[2])
     return size, lambda count: downloads.fetch_beginning(session, url, count)

@@ -10,7 +10,7 @@ from typing import Any
 from rigwright.engines.known_issue_rule import PlacedInstance
 from rigwright.engines.known_issues import place_instance
 from rigwright.engines.llama_cpp.known_issues import LLAMA_UNSIZED
-from rigwright.engines.memory_assessment import MemoryAssessment, assess_memory, share_cards
+from rigwright.engines.memory_assessment import DRIVER_RESERVE, MemoryAssessment, assess_memory, share_cards
 from rigwright.engines.memory_fit import GIB, MIB
 from rigwright.engines.memory_prediction import MeasuredMemory, MemoryPrediction, Verdict, predict_ram
 from rigwright.engines.vllm.known_issues import VLLM_UNSIZED
@@ -36,6 +36,10 @@ class FitRow:
     spare_ram: int = 0
     """Bytes of RAM that may be free in addition."""
     gpus: tuple[int, ...] = ()
+    reserves: tuple[int, ...] = ()
+    """Bytes of each card that the driver and processes of no instance have; the room is without them."""
+    seen: str = ""
+    """The moment at which they were seen; empty where they are assumed."""
     reason: str = "no header in the lock"
     """Of an answer that is missing."""
 
@@ -72,6 +76,16 @@ class FitRow:
         sizes = f"{self.ram.need / GIB:.1f} GiB (at most {self.ram.safe / GIB:.1f}) of {self.free_ram / GIB:.1f} GiB"
         return f"takes {sizes} of RAM by {self.ram.basis}: {self.ram_verdict}"
 
+    @property
+    def reserve_description(self) -> str:
+        """The statement about what no instance has of its cards; empty for one in RAM."""
+        if not self.reserves:
+            return ""
+        if not self.seen:
+            return f"no record of the box: {max(self.reserves) >> 20} MiB of each card are assumed to be the driver's"
+        sizes = ", ".join(f"GPU {gpu}: {size >> 20} MiB" for gpu, size in zip(self.gpus, self.reserves, strict=True))
+        return f"without those of the driver and of other processes, as seen on {self.seen[:10]}: {sizes}"
+
     def _most(self) -> tuple[int | None, int | None]:
         """The largest context and parallelism that certainly fit; None if unknown."""
         if self.answer is None or self.ram_verdict not in (None, "fits"):
@@ -104,10 +118,13 @@ class FitRow:
             "least": made.least,
             "need_per_card": list(made.per_card(made.need)),
             "room": list(found.room),
+            "reserves": list(self.reserves),
+            "reserves_seen": self.seen or None,
             "margin": found.margin,
             "basis": made.basis,
             "records": made.records,
             "moment": made.moment,
+            "failure": made.failure,
             "weights": found.computed.weights,
             "kv_cache": found.computed.cache,
             "context": found.computed.context,
@@ -146,6 +163,8 @@ def assess_rig(
     """The answers for instances of a rig, beside its other instances."""
     placed = {one.name: _place(rig, one) for one in rig.instances}
     totals = {index: card.vram_mib * MIB for index, card in enumerate(rig.cards)}
+    reserves, seen = _find_reserves(totals, book)
+    rooms = {index: max(0, size - reserves[index]) for index, size in totals.items()}
     driver = _find_driver(rig, book)
     taken = {one.name: _measure_taken(one, placed[one.name], measured, totals, driver) for one in rig.instances}
     rows = []
@@ -153,7 +172,7 @@ def assess_rig(
         others = {name: one for name, one in taken.items() if name != instance.name}
         free_ram, spare_ram = _ram_room(book, list(others.values()))
         if instance.cards:
-            room, spare = _card_room(rig, instance, others, totals)
+            room, spare = _card_room(rig, instance, others, rooms)
         else:
             room, spare = ((free_ram,) if free_ram else ()), spare_ram
         answer = assess_memory(
@@ -163,8 +182,25 @@ def assess_rig(
         place = ", ".join(f"{index}: {rig.cards[index].name}" for index in instance.cards) or "RAM"
         reason = "" if answer else _explain_unknown(instance)
         row = FitRow(host, instance.name, instance.variant_name, place, answer, ram, free_ram, spare_ram)
-        rows.append(replace(row, gpus=instance.cards, reason=reason))
+        kept = tuple(reserves[index] for index in instance.cards)
+        rows.append(replace(row, gpus=instance.cards, reason=reason, reserves=kept, seen=seen))
     return rows
+
+
+def _find_reserves(totals: Mapping[int, int], book: AcceptedRecords | None) -> tuple[dict[int, int], str]:
+    """Bytes of each card that are no instance's, and when they were seen: by the latest record that has all cards.
+
+    Args:
+        totals: Card -> its declared bytes.
+        book: The box's records.
+    """
+    every = [one for records in book.instances.values() for one in records] if book else []
+    for record in sorted(every, key=lambda one: one.moment, reverse=True):
+        known = {card.index: card for card in record.box_cards.values()}
+        if record.outcome == "ready" and totals.keys() <= known.keys():
+            left = {index: min(size, known[index].total) - known[index].foreign for index, size in totals.items()}
+            return {index: size - max(0, left[index]) for index, size in totals.items()}, record.moment
+    return dict.fromkeys(totals, DRIVER_RESERVE), ""
 
 
 def _explain_unknown(instance: Instance) -> str:
@@ -177,7 +213,7 @@ def _explain_unknown(instance: Instance) -> str:
 
 def _find_driver(rig: Rig, book: AcceptedRecords | None) -> str:
     """The driver of a box by its latest record; empty if unknown, and where the locked driver is another one."""
-    last = _last_record(book)
+    last = _last_record(book, ready=False)
     locked = [row.version for rows in rig.driver_supply.packages.values() for row in rows if row.kind == "deb"]
     known = last.driver if last else ""
     return known if not locked or any(known in version for version in locked) else ""
@@ -226,8 +262,10 @@ def _place(rig: Rig, instance: Instance) -> PlacedInstance:
     )
 
 
-def _last_record(book: AcceptedRecords | None) -> StartMemory | None:
-    every = [one for records in book.instances.values() for one in records] if book else []
+def _last_record(book: AcceptedRecords | None, *, ready: bool = True) -> StartMemory | None:
+    """A box's latest record, of starts that were ready or of all."""
+    found = [one for records in book.instances.values() for one in records] if book else []
+    every = [one for one in found if one.outcome == "ready" or not ready]
     return max(every, key=lambda one: one.moment, default=None)
 
 
@@ -261,7 +299,8 @@ def describe_measured(rig: Rig) -> dict[str, str]:
     return {
         row.instance: row.description if row.is_doubtful else ""
         for row in rows
-        if row.answer and row.answer.prediction.basis != "floor" and row.verdict != "room unknown"
+        if (made := row.answer.prediction if row.answer else None)
+        and (made.failure or (made.basis != "floor" and row.verdict != "room unknown"))
     }
 
 

@@ -11,13 +11,14 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from rigwright.engines import kinds
 from rigwright.engines.memory_prediction import ComputedMemory, MeasuredMemory
-from rigwright.engines.reported_memory import ReportedMemory
+from rigwright.engines.reported_memory import ReportedMemory, describe_memory_failure
 from rigwright.local_files import read_content, write_atomically
 from rigwright.model.rig import RECORDS_FOLDER
 from rigwright.problems import FrozenModel, printable
 from rigwright.validated_types import Name, Sha256, Text, matching
 
 KEPT = 100  # records of an instance
+KEPT_FAILURES = 10  # starts of an instance without an answer
 MOST = 16 << 20  # bytes of a file
 MOST_ANSWER = 2 << 20  # bytes of a host's file
 Bytes = Annotated[int, Field(ge=0, le=1 << 48, strict=True)]
@@ -56,6 +57,15 @@ class RamMemory(HostModel):
     shmem: Bytes = 0
 
 
+class BoxCard(HostModel):
+    """A card of the box while they ran."""
+
+    index: Annotated[int, Field(ge=0, le=255, strict=True)]
+    total: Bytes
+    foreign: Bytes
+    """Of the driver, and of processes that are no instance's."""
+
+
 class MachineMemory(HostModel):
     """RAM of the machine while they ran."""
 
@@ -90,10 +100,17 @@ class ComputedSizes(HostModel):
 class StartMemory(HostModel):
     """One start of an instance."""
 
+    outcome: Literal["ready", "failed", "stopped"] = "ready"
+    """Without an answer it failed, or was stopped by hand: no measurement."""
+    result: Annotated[str, matching(r"[a-z-]{0,24}", "a unit's result")] = ""
+    """Of the unit, as systemd has it; of a start without an answer."""
+    failure_lines: Annotated[tuple[LogLine, ...], Field(max_length=20)] = ()
+
     schema_: Literal[1] = Field(default=1, alias="schema")
     fingerprint: Sha256
     seconds: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
     cards: Annotated[dict[CardUuid, CardMemory], Field(max_length=64)] = Field(default={})
+    box_cards: Annotated[dict[CardUuid, BoxCard], Field(max_length=64)] = Field(default={})
     host: RamMemory
     cgroup: Annotated[dict[GroupFigure, Bytes], Field(max_length=16)] = Field(default={})
     machine: MachineMemory = MachineMemory()
@@ -109,13 +126,31 @@ class StartMemory(HostModel):
         kind = kinds().get(name)
         return kind.parse_memory(self.lines) if kind else ReportedMemory()
 
-    def as_measured(self) -> MeasuredMemory | None:
-        """It as a measured start; None where nothing was computed, other cards than its own have its
-        processes, or its figures contradict each other."""
-        peaks = self._order_peaks()
-        if self.computed is None or peaks is None:
+    @property
+    def memory_failure(self) -> str:
+        """Why it failed for lack of memory, in words of Rigwright's; empty where it did not."""
+        if self.outcome != "failed":
+            return ""
+        if self.result == "oom-kill" or self.cgroup.get("oom_kill"):
+            return "the kernel ended it for lack of memory"
+        return describe_memory_failure(self.failure_lines)
+
+    def as_failure(self) -> MeasuredMemory | None:
+        """It as a start that failed for lack of memory; None where it did not, or nothing was computed."""
+        if self.computed is None or not self.memory_failure:
             return None
-        computed = ComputedMemory(**{**self.computed.model_dump(exclude={"indexes"}), "driver": self.driver})
+        return MeasuredMemory(self._computed(self.computed), self.moment, (), 0, self.memory_failure)
+
+    def _computed(self, sizes: ComputedSizes) -> ComputedMemory:
+        return ComputedMemory(**{**sizes.model_dump(exclude={"indexes"}), "driver": self.driver})
+
+    def as_measured(self) -> MeasuredMemory | None:
+        """It as a measured start; None where it gave no answer, nothing was computed, other cards than its own have
+        its processes, or its figures contradict each other."""
+        peaks = self._order_peaks()
+        if self.outcome != "ready" or self.computed is None or peaks is None:
+            return None
+        computed = self._computed(self.computed)
         # an engine that takes its share has a larger KV cache than it needs
         available = self.parse_report().cache if computed.share else 0
         if computed.share and not 0 < available <= min(peaks, default=0):
@@ -152,6 +187,8 @@ class StartMemory(HostModel):
 
 class _HostFile(HostModel):
     history: Annotated[tuple[StartMemory, ...], Field(max_length=KEPT)] = ()
+    failures: Annotated[tuple[StartMemory, ...], Field(max_length=KEPT)] = ()
+    invocation: str = ""
 
 
 class UnreadableRecords(ValueError):
@@ -159,13 +196,17 @@ class UnreadableRecords(ValueError):
 
 
 def parse_host_records(text: bytes | str) -> tuple[StartMemory, ...]:
-    """The records in a host's file, the latest last.
+    """The records in a host's file: starts without an answer, then the others, the latest last.
 
     Raises:
         UnreadableRecords: it is invalid.
     """
     try:
-        return (*_HostFile.model_validate_json(text).history, StartMemory.model_validate_json(text))
+        found = _HostFile.model_validate_json(text)
+        # no start has answered yet
+        if found.failures and not found.invocation:
+            return found.failures
+        return (*found.failures, *found.history, StartMemory.model_validate_json(text))
     except ValidationError as error:
         raise UnreadableRecords(_describe(error)) from None
 
@@ -184,8 +225,11 @@ class AcceptedRecords(FrozenModel):
     def with_records(self, instance: str, records: Iterable[StartMemory]) -> AcceptedRecords:
         """It with records of an instance, each start once, the latest last."""
         known = {one.invocation: one for one in (*self.instances.get(instance, ()), *records)}
-        ordered = tuple(sorted(known.values(), key=lambda one: one.moment))[-KEPT:]
-        return self.model_copy(update={"instances": {**self.instances, instance: ordered}})
+        ordered = sorted(known.values(), key=lambda one: one.moment)
+        failures = [one for one in ordered if one.outcome != "ready"][-KEPT_FAILURES:]
+        ready = [one for one in ordered if one.outcome == "ready"][len(failures) - KEPT :]
+        kept = tuple(sorted((*ready, *failures), key=lambda one: one.moment))
+        return self.model_copy(update={"instances": {**self.instances, instance: kept}})
 
 
 def records_path(inventory: str, host: str) -> Path:
@@ -229,7 +273,7 @@ def load_all_records(inventory: str) -> dict[str, AcceptedRecords]:
 
 
 def as_measurements(books: Mapping[str, AcceptedRecords]) -> list[MeasuredMemory]:
-    """All records as measured starts, the latest last."""
+    """All records as measured starts and as such that lacked memory, the latest last."""
     every = [one for book in books.values() for records in book.instances.values() for one in records]
-    found = [one.as_measured() for one in sorted(every, key=lambda one: one.moment)]
+    found = [one.as_measured() or one.as_failure() for one in sorted(every, key=lambda one: one.moment)]
     return [one for one in found if one is not None]

@@ -8,7 +8,8 @@ from fractions import Fraction
 
 from benchmarks.memory_fit.checkpoints import checkpoint_bytes
 from benchmarks.memory_fit.random_models import RandomModel, list_tensors
-from rigwright.engines.memory_prediction import ComputedMemory, WorkShape, llama_windowed_cells
+from rigwright.engines.llama_buffers import WorkShape, llama_windowed_cells
+from rigwright.engines.memory_prediction import ComputedMemory
 
 # As in rigwright/engines/llama_cpp/known_issues.py, without its other modules: this runs where only Python is.
 NUMBER_BYTES = {"f16": Fraction(2), "q8_0": Fraction(34, 32), "q4_0": Fraction(18, 32)}

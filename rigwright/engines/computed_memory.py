@@ -10,6 +10,7 @@ from rigwright.engines import kind_of
 from rigwright.engines.known_issue_rule import PlacedInstance
 from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.engines.memory_prediction import ComputedMemory
+from rigwright.engines.reported_memory import FAILURE_PATTERNS
 from rigwright.model.instance import Instance
 
 # Keys of variants that the memory is computed from: other values are neighbours.
@@ -80,5 +81,6 @@ def render_memory_declaration(one: PlacedInstance, fingerprint: str) -> str:
     sizes.pop("parts", None)
     computed = {**sizes, "indexes": one.instance.cards} if sizes else None
     patterns = kind_of(one.instance).memory_patterns
-    value = {"fingerprint": fingerprint, "computed": computed, "patterns": list(patterns)}
+    texts = {"patterns": list(patterns), "failure_patterns": list(FAILURE_PATTERNS)}
+    value = {"fingerprint": fingerprint, "computed": computed, **texts}
     return json.dumps(value, indent=1, sort_keys=True) + "\n"

@@ -25,6 +25,8 @@ from rigwright.engines.memory_prediction import (
 MOST_SEQUENCES = 256
 LARGEST_FACTOR = 64  # times the declared context, up to which a larger one is looked for
 MOST_CONTEXT = 1 << 24
+# Of each card, without a look at the box: an H200 with driver 580 reserves 616 MiB (docs/reference/evidence.md).
+DRIVER_RESERVE = 640 * MIB
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,13 @@ class MemoryAssessment:
         """The answer in one sentence."""
         made = self.prediction
         size = f"{made.need / GIB:.1f} GiB (at most {made.safe / GIB:.1f})"
+        if self.room:
+            size += f" of {sum(self.room) / GIB:.1f} GiB"
+        text = f"takes {size} by {self.source}" + (f": {self.verdict}" if self.verdict else "")
+        if made.failure:
+            text += f": its last start failed: {made.failure}"
         if self.verdict is None:
-            return f"takes {size} by {self.source}"
-        text = f"takes {size} of {sum(self.room) / GIB:.1f} GiB by {self.source}: {self.verdict}"
+            return text
         if self.verdict == "fits" or self.largest_context is None:
             return text
         cure = f"{self.key} = {self.largest_context} fits" if self.largest_context else "no context certainly fits"
@@ -110,7 +116,8 @@ def _limit_room(one: PlacedInstance, need: MemoryNeed, room: Sequence[int]) -> t
     """Free bytes that count: an engine that takes a share of a card uses no more, and does not start with less."""
     if not need.takes_share or not one.cards or len(room) != len(one.cards):
         return tuple(room)
-    shares = [int(card.vram_mib * MIB * need.share) for card in one.cards]
+    # CUDA's total, of which it is a share, has no reserve of the driver's
+    shares = [int(max(0, card.vram_mib * MIB - DRIVER_RESERVE) * need.share) for card in one.cards]
     return tuple(share if share <= free else 0 for share, free in zip(shares, room, strict=True))
 
 
@@ -142,6 +149,8 @@ def assess_computed(
     verdict = made.judge(room, swap) if room else None
     # without a start of the same variant, memory of unknown size makes nothing certain
     is_certain = need.is_complete or made.basis == "same variant"
+    if made.failure and verdict is None:
+        verdict = "may not fit"
     if verdict == "fits" and not is_certain:
         verdict = "may not fit"
     most = min(MOST_CONTEXT, tokens * LARGEST_FACTOR)

@@ -15,7 +15,7 @@ from rigwright.engines.known_issue_rule import COMPUTED_SOURCE, KnownIssue, Plac
 from rigwright.supply.artefact import KvCacheSize
 
 if TYPE_CHECKING:
-    from rigwright.engines.memory_prediction import WorkShape
+    from rigwright.engines.llama_buffers import WorkShape
 
 GIB = 1 << 30
 MIB = 1 << 20

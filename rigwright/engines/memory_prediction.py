@@ -14,6 +14,8 @@ Basis = Literal["same variant", "neighbour", "learned bias", "floor"]
 Verdict = Literal["fits", "may not fit", "does not fit"]
 # Measured starts of other models, from which a bias is learned; of fewer nothing is known about their spread.
 FEWEST = 3
+# vLLM has a size of its own that is nearly alike in all models; the margin stays that of no record.
+FEWEST_VLLM = 2
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ class ComputedMemory:
         return self.weights + self.cache + self.work
 
     @property
+    def is_vllm(self) -> bool:
+        """Whether vLLM serves it, from packages or in an image."""
+        return self.engine.partition(" ")[0] in ("vllm", "image")
+
+    @property
     def place(self) -> tuple[str, tuple[str, ...]]:
         """The engine and the cards: the memory of programs and libraries is alike in all launches of one."""
         return self.engine, self.cards
@@ -69,6 +76,8 @@ class MeasuredMemory:
     """Peak bytes on each card."""
     host: int
     """Peak bytes in RAM of its processes."""
+    failure: str = ""
+    """Of a start that failed for lack of memory: why. It is no measurement."""
 
     @property
     def peak(self) -> int:
@@ -100,6 +109,8 @@ class MemoryPrediction:
     """The part on each card; empty without cards, and where it is unknown."""
     each: int = 0
     """Of the safe bytes those that every card has whatever its part is."""
+    failure: str = ""
+    """Why its last start failed for lack of memory; empty where it did not. Nothing certainly fits then."""
 
     @property
     def margin(self) -> int:
@@ -123,9 +134,13 @@ class MemoryPrediction:
         """
         alone = len(room) == 1 and len(self.shares) < 2
         split = len(room) > 1 and len(self.shares) == len(room)
-        if alone and self.safe <= room[0]:
+        if alone and self.safe <= room[0] and not self.failure:
             return "fits"
-        if split and all(size <= there for size, there in zip(self.safe_per_card(), room, strict=True)):
+        if (
+            split
+            and not self.failure
+            and all(size <= there for size, there in zip(self.safe_per_card(), room, strict=True))
+        ):
             return "fits"
         # of cards whose parts are unknown, only too little on all of them together is certain
         least, free = (self.per_card(self.least), tuple(room)) if split else ((self.least,), (sum(room),))
@@ -166,12 +181,28 @@ def predict(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> Memory
         launch: Its computed sizes.
         records: Measured starts, the latest last.
     """
-    made = _predict_start(launch, records)
-    return replace(made, safe=made.safe + launch.later)
+    every = list(records)
+    made = _predict_start(launch, [one for one in every if not one.failure])
+    return replace(made, safe=made.safe + launch.later, failure=_find_failure(launch, every))
 
 
-def _predict_start(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> MemoryPrediction:
-    known = list(records)
+def _find_failure(launch: ComputedMemory, records: Sequence[MeasuredMemory]) -> str:
+    """The reason of a failed start of the same model, settings and cards that needs as much or less, if no later start
+    that needs as much was ready. The driver does not count: the room may have been too small by any.
+    """
+    found = ""
+    for one in records:
+        computed = one.computed
+        if (computed.model, computed.options, *computed.place) != (launch.model, launch.options, *launch.place):
+            continue
+        if one.failure and computed.floor <= launch.floor:
+            found = f"{one.failure} on {one.moment[:10]}"
+        elif not one.failure and computed.floor >= launch.floor:
+            found = ""
+    return found
+
+
+def _predict_start(launch: ComputedMemory, known: Sequence[MeasuredMemory]) -> MemoryPrediction:
     same = [one for one in known if _is_same(one.computed, launch)]
     if same:
         return _from_same(same)
@@ -179,7 +210,7 @@ def _predict_start(launch: ComputedMemory, records: Iterable[MeasuredMemory]) ->
     if near:
         return _from_neighbour(launch, near)
     others = [one for one in known if one.computed.place == launch.place and one.computed.share == launch.share]
-    if len({one.computed.model for one in others}) >= FEWEST:
+    if len({one.computed.model for one in others}) >= (FEWEST_VLLM if launch.is_vllm else FEWEST):
         return _from_bias(launch, others)
     return _from_floor(launch)
 
@@ -257,7 +288,9 @@ def _from_bias(launch: ComputedMemory, others: Sequence[MeasuredMemory]) -> Memo
     beyond = max(0, (residuals[-1] - residuals[0]) // 2)
     spread = SPREAD[BIAS].of(need)
     safe, number = launch.floor + residuals[-1] + beyond + spread, len(launch.cards)
-    if number > 1:  # records of other models do not show how layers divide: each card has the margin without a record
+    # records of other models do not show how layers divide, and few models of vLLM were measured: the margin without
+    # a record, on each card
+    if number > 1 or launch.is_vllm:
         safe = max(safe, _from_floor(launch).safe)
     return MemoryPrediction(
         need=need,
@@ -272,7 +305,7 @@ def _from_bias(launch: ComputedMemory, others: Sequence[MeasuredMemory]) -> Memo
 
 
 def _from_floor(launch: ComputedMemory) -> MemoryPrediction:
-    on_cards = UNRECORDED_VLLM if launch.engine.startswith("vllm") else UNRECORDED_CARD
+    on_cards = UNRECORDED_VLLM if launch.is_vllm else UNRECORDED_CARD
     size, part, most, most_part = on_cards if launch.cards else UNRECORDED_RAM
     number, floor = max(1, len(launch.cards)), launch.floor
     return MemoryPrediction(
@@ -287,7 +320,8 @@ def _from_floor(launch: ComputedMemory) -> MemoryPrediction:
 
 def predict_ram(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> MemoryPrediction:
     """RAM that a launch on cards keeps, without pages of files, by records of the same settings."""
-    known = [one for one in records if (one.computed.options, *one.computed.place) == (launch.options, *launch.place)]
+    ready = [one for one in records if not one.failure]
+    known = [one for one in ready if (one.computed.options, *one.computed.place) == (launch.options, *launch.place)]
     same = [one.host for one in known if _is_same(one.computed, launch)]
     if same:
         need, spread = max(same), SPREAD[SAME].of(max(same))
@@ -343,58 +377,3 @@ def find_most_parallel(
         fits = predict(compute(each * middle, middle), records).judge(room) == "fits"
         low, high = (middle, high) if fits else (low, middle - 1)
     return low
-
-
-# llama.cpp's sizes -------------------------------------------------------------------------------------------------
-MICRO_BATCH = 512  # llama-server's --ubatch-size
-KV_STEP = 256  # llama.cpp pads the KV cells of a sequence to a multiple of this
-
-
-def llama_windowed_cells(sequence: int, window: int, batch: int = MICRO_BATCH) -> int:
-    """KV cells of a sequence in layers that keep a window (llama-kv-cache-iswa.cpp).
-
-    Args:
-        sequence: Tokens of one sequence.
-        window: Tokens of the window.
-        batch: Tokens that are computed at once.
-    """
-    return min(sequence, -(-(window + batch) // KV_STEP) * KV_STEP)
-
-
-@dataclass(frozen=True)
-class WorkShape:
-    """The sizes of a model that its computation depends on."""
-
-    width: int
-    """Numbers of a token between layers."""
-    feed_forward: int
-    """Numbers of a token in a layer's widest step."""
-    heads: int
-    """Of attention."""
-    batch: int = MICRO_BATCH
-    """Tokens that are computed at once."""
-    flash: bool = True
-    """Whether attention is computed without a matrix of all scores."""
-    windowed: bool = False
-    """Whether there are layers that keep a window, which have a mask of their own."""
-
-    def step_bytes(self, sequence: int, sequences: int) -> int:
-        """The part of llama.cpp's compute buffer that any full batch needs.
-
-        Args:
-            sequence: KV cells of one sequence.
-            sequences: How many there are.
-        """
-        return min(self.batch, sequence * sequences) * 4 * (3 * self.feed_forward + 4 * self.width)
-
-    def context_bytes(self, sequence: int, sequences: int) -> int:
-        """The part that grows with the context: reserved at once, and touched as that fills.
-
-        Args:
-            sequence: KV cells of one sequence.
-            sequences: How many there are.
-        """
-        tokens = min(self.batch, sequence * sequences)
-        mask = tokens * sequence * (2 if self.flash else 4) * (2 if self.windowed else 1)
-        scores = 0 if self.flash else tokens * sequence * self.heads * 4
-        return mask + scores

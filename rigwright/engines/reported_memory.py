@@ -1,4 +1,4 @@
-"""An engine's own report of its memory at a start, from lines of its log."""
+"""An engine's own report of its memory at a start, or of the lack of it, from lines of its log."""
 
 from __future__ import annotations
 
@@ -42,6 +42,49 @@ _TOKENS = re.compile(r".{0,200}\bKV cache size: ([0-9]{1,3}(?:,[0-9]{3}){0,4}) t
 _GRAPHS = re.compile(
     r".{0,200}\bGraph capturing finished in \S{1,12} secs?, took ([0-9]{1,5}\.[0-9]{1,4}) GiB\b.{0,80}"
 )
+# Texts by which a line of a failed start is kept, and whole lines that report a lack of memory.
+FAILURE_PATTERNS = (
+    *(
+        "cudaMalloc failed: out of memory",
+        "failed to allocate ",
+        "unable to allocate ",
+        "insufficient memory (attempted",
+    ),
+    *("CUDA error: out of memory", "CUDA out of memory", "No available memory for the cache blocks"),
+    *("larger than the available KV cache memory", "less than desired GPU memory utilization", "std::bad_alloc"),
+)
+_FAILURES = (
+    # ggml-cuda.cu, ggml-alloc.c, ggml.c, llama-model.cpp, llama-kv-cache.cpp, llama-context.cpp
+    (
+        re.compile(
+            r".{0,120}(?:cudaMalloc failed: out of memory|\bunable to allocate [A-Za-z0-9_]{1,40} buffer"
+            r"|\bfailed to allocate [A-Za-z0-9_]{1,40} buffer of size [0-9]{1,16}"
+            r"|\bfailed to allocate (?:compute (?:pp )?buffers|buffer for (?:kv|rs) cache)"
+            r"|\binsufficient memory \(attempted to allocate {1,6}[0-9]{1,9}\.[0-9]{2} MB\))"
+        ),
+        "the engine did not get a buffer",
+    ),
+    (
+        re.compile(r".{0,120}(?:CUDA error: out of memory|(?:torch\.)?OutOfMemoryError: CUDA out of memory\..{0,200})"),
+        "CUDA had no memory left",
+    ),
+    # vllm: v1/core/kv_cache_utils.py, v1/worker/gpu_worker.py
+    (
+        re.compile(
+            r".{0,120}ValueError: (?:No available memory for the cache blocks\..{0,180}"
+            r"|To serve at least one request with the models?'s max seq len .{0,120}larger than the available KV cache "
+            r"memory .{0,120}|Free memory on device .{0,120}less than desired GPU memory utilization .{0,120})"
+        ),
+        "vLLM had too little memory for its KV cache",
+    ),
+    (re.compile(r".{0,120}std::bad_alloc"), "the engine had no RAM left"),
+)
+
+
+def describe_memory_failure(lines: Iterable[str]) -> str:
+    """The lack of memory that lines of a failed start report, in words of this table; empty without one."""
+    texts = (text for line in lines for pattern, text in _FAILURES if pattern.fullmatch(line))
+    return next(texts, "")
 
 
 def parse_llama_memory(lines: Iterable[str]) -> ReportedMemory:

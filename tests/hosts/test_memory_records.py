@@ -4,18 +4,20 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from checks.survey.host.entry_live import RECORDING
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.project_root import ROOT
 from tests.hosts.conftest import BootHost
+from tests.hosts.gateway_box import LAN
 from tests.hosts.support import PORT, is_serving, red_check_lines, run_deploy, wait_until, write_inventory
-from tests.stand_ins.demo_lock import write_lock_with_header
 
 CHAT = {"chat": {"variant": "llamacpp/demo-wheel", "port": PORT}}
 RECORD = "/var/lib/rigwright/memory/chat.json"
 MANIFEST = "/etc/rigwright/current/manifest.json"
+LIMIT = "/run/systemd/system/rigwright-chat.service.d"
 RECORDERS = "systemctl list-units --no-legend --plain 'rigwright_memory-*'"
 
 
@@ -27,7 +29,7 @@ def fit(inventory: Path, *options: str) -> tuple[int, dict[str, object], str]:
     return done.returncode, json.loads(done.stdout)["instances"][0], done.stderr
 
 
-def read_record(host: LabHost) -> dict[str, object]:
+def read_record(host: LabHost) -> dict[str, Any]:
     """The record; empty where there is none."""
     text = host.run(f"cat {RECORD} 2>/dev/null || true")
     return json.loads(text) if text.strip() else {}
@@ -36,7 +38,6 @@ def read_record(host: LabHost) -> dict[str, object]:
 def test_a_start_is_recorded_accepted_and_used(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> None:
     host = boot()
     inventory = write_inventory(tmp_path, lab, host, instances=CHAT)
-    write_lock_with_header(tmp_path)
     run = run_deploy(inventory)
     assert run.status == 0, run.said
     assert is_serving(host)
@@ -63,10 +64,59 @@ def test_a_start_is_recorded_accepted_and_used(lab: ThrowawayLab, boot: BootHost
     first = record["invocation"]
     host.run("systemctl restart rigwright-chat")
     wait_until(lambda: read_record(host).get("invocation") != first, "a second record")
+    second = read_record(host)["invocation"]
     assert [one["invocation"] for one in read_record(host)["history"]] == [first]
     wait_until(lambda: host.run(RECORDERS).count("rigwright_memory-chat") <= 1, "the first recorder's end")
+
+    # the next starts get too little memory: a record of one, and the variant fits no more until one is ready
+    host.run(f"mkdir {LIMIT} && printf '[Service]\\nLimitDATA=32M\\nLimitSTACK=1M\\n' > {LIMIT}/limit.conf")
+    host.run("systemctl daemon-reload; systemctl restart rigwright-chat", check=False)
+    failures = wait_until(lambda: read_record(host).get("failures"), "a failed start's record")
+    assert failures[0]["outcome"] == "failed", failures
+    assert any("insufficient memory" in line for line in failures[0]["failure_lines"]), failures
+    status, failed, said = fit(inventory, "--accept")
+    assert (status, failed["verdict"], failed["basis"]) == (1, "may not fit", "same variant"), said
+    assert "the engine did not get a buffer" in failed["failure"]
+    words = [sys.executable, "-m", "cli", "validate", inventory]
+    validated = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert "its last start failed: the engine did not get a buffer" in " ".join(validated.stdout.split())
+    host.run(f"rm -r {LIMIT}; systemctl daemon-reload")
+    wait_until(lambda: is_serving(host), "the next start")
+    wait_until(lambda: read_record(host).get("invocation") not in (first, second), "the record of the next start")
+    assert fit(inventory, "--accept")[1]["verdict"] == "fits"
 
     host.run(f"""printf '%s' '{{"fingerprint": "$(reboot)"}}' > {RECORD}""")
     _, kept, said = fit(inventory, "--accept")
     assert "is refused: " in said
     assert kept["basis"] == "same variant"
+
+
+ON_DEMAND = {"chat": {**CHAT["chat"], "start": "on-demand"}}
+GATEWAY = {
+    "listeners": {"lan": {"address": "0.0.0.0", "port": LAN, "keys": False}},
+    "models": {"chat": {"instances": ["chat"]}},
+}
+PROVE = "cd /etc/rigwright/current && python3 -I -S -B residency residency.json prove chat"
+
+
+def test_each_proof_of_a_model_on_demand_leaves_a_record(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> None:
+    host = boot()
+    inventory = write_inventory(tmp_path, lab, host, instances=ON_DEMAND, gateway=GATEWAY)
+    run = run_deploy(inventory)
+    assert run.status == 0, run.said
+    for _ in range(4):
+        host.run(PROVE)
+    assert host.run("systemctl is-active rigwright-chat", check=False).strip() == "inactive"
+
+    def all_records() -> list[dict[str, Any]]:
+        found = read_record(host)
+        every = [*found.pop("history", ()), found]
+        return every if len(every) == 5 else []
+
+    # the first one is the deploy's own proof
+    records = wait_until(all_records, "five records")
+    assert "failures" not in read_record(host)
+    assert len({str(one["invocation"]) for one in records}) == 5
+    peaks = [int(one["host"]["peak"]) for one in records]
+    assert max(peaks) - min(peaks) < 8 << 20, peaks
+    assert all(one["computed"] for one in records)

@@ -9,16 +9,22 @@ import pytest
 from click.testing import CliRunner, Result
 from huggingface_hub import close_session, constants
 
+from benchmarks.memory_fit.checkpoints import write_checkpoint
 from benchmarks.memory_fit.random_models import RandomModel, write_gguf
 from cli import main
+from cli.fit_model import read_header
 from cli.inventory_loading import load_hosts
 from cli.lock_resolver import downloads
+from lab.tiny_model import write_model
 from rigwright.engines.computed_memory import compute_memory
 from rigwright.engines.known_issues import place_instance
 from rigwright.engines.llama_cpp.known_issues import estimate_memory
+from rigwright.engines.memory_assessment import DRIVER_RESERVE
+from rigwright.engines.vllm.known_issues import SHARE
 from rigwright.inventory import load_rig
+from rigwright.project_root import ROOT
+from rigwright.supply.lock import load_lock_file
 from roles.weights.host import reach
-from tests.stand_ins.demo_lock import write_lock_with_header
 from tests.stand_ins.hub import StandInHub
 from tests.unit import tls_certificates
 
@@ -35,7 +41,6 @@ GIB = 1 << 30
 def inventory(tmp_path: Path) -> Path:
     path = tmp_path / "rig.py"
     path.write_text(INVENTORY)
-    write_lock_with_header(tmp_path)
     return path
 
 
@@ -68,6 +73,13 @@ def test_without_records_the_header_answers(inventory: Path) -> None:
     found = read_answer(inventory)
     assert (found["basis"], found["verdict"], found["place"]) == ("floor", "room unknown", "RAM")
     assert run_fit(inventory).exit_code == 0
+
+
+def test_the_demos_lock_has_the_header_of_its_model(tmp_path: Path) -> None:
+    file = tmp_path / "tiny-rig.gguf"
+    write_model(file)
+    (row,) = load_lock_file(ROOT / "locks/demo.lock.toml")
+    assert read_header(str(file)) == (row.header, row.size)
 
 
 def test_a_record_answers_for_its_variant_and_its_neighbours(inventory: Path) -> None:
@@ -103,18 +115,43 @@ def test_a_damaged_file_of_records_is_refused(inventory: Path) -> None:
 def test_a_model_without_a_lock(tmp_path: Path) -> None:
     file = tmp_path / "small.gguf"
     write_gguf(file, RandomModel("small", 4, 256, 4, 2, 512, 1000))
-    found = read_answer("--gguf", file, "--cards", "rtx-3090", "--context", 4096)
+    found = read_answer(file, "--cards", "rtx-3090", "--context", 4096)
     assert (found["basis"], found["verdict"], found["kv_cache"]) == ("floor", "fits", 4096 * 4 * 2 * 64 * 2 * 2)
-    twice = read_answer("--gguf", file, "--cards", "rtx-3090,rtx-3090")
+    twice = read_answer(file, "--cards", "rtx-3090,rtx-3090")
     assert len(twice["need_per_card"]) == 2
-    assert read_answer("--gguf", file)["place"] == "RAM"
+    assert read_answer(file)["place"] == "RAM"
+
+
+def test_a_model_is_typed_where_a_variant_is(inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "small.gguf"
+    write_gguf(file, RandomModel("small", 4, 256, 4, 2, 512, 1000))
+    expected = read_answer(file)
+    write_records(inventory, GIB)
+    monkeypatch.chdir(tmp_path)
+    for words in ((inventory, file), ("rig.py", "small.gguf"), ("small.gguf",), ("./small.gguf", "--context", "8192")):
+        found = read_answer(*words)
+        assert (found["variant"], found["kv_cache"]) == ("small.gguf", expected["kv_cache"])
+
+
+def test_a_folder_is_a_model_for_vllm(tmp_path: Path) -> None:
+    model = RandomModel("small", 4, 256, 4, 2, 512, 1000)
+    write_checkpoint(tmp_path / "small", model)
+    found = read_answer(tmp_path / "small", "--cards", "rtx-3090", "--context", 4096, "--parallel", 2)
+    assert found["weights"] == (tmp_path / "small/model.safetensors").stat().st_size
+    assert (found["basis"], found["verdict"], found["kv_cache"]) == ("floor", "fits", 4096 * 4 * 2 * 64 * 2 * 2)
+    assert found["room"] == [int((24 * GIB - DRIVER_RESERVE) * SHARE)]
+    assert (found["reserves"], found["reserves_seen"]) == ([DRIVER_RESERVE], None)
+    assert (
+        "640 MiB of each card are assumed to be the driver's"
+        in run_fit(tmp_path / "small", "--cards", "rtx-3090").stdout
+    )
 
 
 def test_a_part_of_a_split_model_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "small-00001-of-00003.gguf"
     write_gguf(file, RandomModel("small", 4, 256, 4, 2, 512, 1000))
     for name in (file, "owner/name/q4/small-00002-of-00003.gguf"):
-        done = run_fit("--gguf", name)
+        done = run_fit(name)
         assert done.exit_code == 2
         assert "is one of 3 parts of a model: add the model to an inventory, or merge" in " ".join(done.output.split())
 
@@ -122,16 +159,20 @@ def test_a_part_of_a_split_model_is_refused(tmp_path: Path) -> None:
 def test_cards_without_a_lock_have_parts_as_they_have_memory(tmp_path: Path) -> None:
     file = tmp_path / "small.gguf"
     write_gguf(file, RandomModel("small", 4, 256, 4, 2, 512, 1000))
-    large, small = read_answer("--gguf", file, "--cards", "rtx-5090,rtx-3090")["need_per_card"]
+    large, small = read_answer(file, "--cards", "rtx-5090,rtx-3090")["need_per_card"]
     assert large > small
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--gguf", "nothing"), "'nothing' is no file here, and no OWNER/NAME/FILE.gguf of the hub"),
-        (("--gguf", "FILE", "--cards", "rtx-309"), 'there is no card "rtx-309"; did you mean "rtx-3090"?'),
-        (("--gguf", "FILE", "--accept"), "--gguf conflicts with VARIANT, --accept and --instance"),
+        (("nothing.gguf",), "'nothing.gguf' is no file here, and no OWNER/NAME/FILE.gguf of the hub"),
+        (("FILE", "--cards", "rtx-309"), 'there is no card "rtx-309"; did you mean "rtx-3090"?'),
+        (("FILE", "--accept"), "MODEL conflicts with VARIANT, --accept, --limit and --instance"),
+        (("FILE", "llamacpp/65k"), "MODEL conflicts with VARIANT, --accept, --limit and --instance"),
+        (("FOLDER",), "is a folder, for vLLM: name its cards with --cards"),
+        (("FOLDER", "--cards", "rtx-3090"), "no weights are locked"),
+        (("nothing",), "nothing"),
         (("RIG", "--instance", "chit"), 'there is no instance "chit"; did you mean "chat"?'),
         (("RIG", "--cards", "a"), "'a' is no list of GPU indexes"),
         (("RIG", "llamacpp/demo-whel"), "llamacpp/demo-wheel"),
@@ -143,7 +184,9 @@ def test_bad_input_is_refused_with_one_message(
 ) -> None:
     file = tmp_path / "small.gguf"
     write_gguf(file, RandomModel("small", 4, 256, 4, 2, 512, 1000))
-    done = run_fit(*({"FILE": str(file), "RIG": str(inventory)}.get(word, word) for word in words))
+    (tmp_path / "config.json").write_text("{}")
+    typed = {"FILE": str(file), "RIG": str(inventory), "FOLDER": str(tmp_path)}
+    done = run_fit(*(typed.get(word, word) for word in words))
     assert done.exit_code == 2
     assert said in done.output
 
@@ -161,10 +204,10 @@ def test_of_a_model_on_the_hub_only_the_header_is_fetched(tmp_path: Path, monkey
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)
         hub.add_commit("org/name", {"q4/small.gguf": file.read_bytes()})
-        found = read_answer("--gguf", "org/name/q4/small.gguf", "--cards", "rtx-3090")
+        found = read_answer("org/name/q4/small.gguf", "--cards", "rtx-3090")
         assert hub.sent_bytes < file.stat().st_size / 4
-        done = run_fit("--gguf", "org/name/q4/smal.gguf")
+        done = run_fit("org/name/q4/smal.gguf")
     close_session()
-    here = read_answer("--gguf", file, "--cards", "rtx-3090")
+    here = read_answer(file, "--cards", "rtx-3090")
     assert {**found, "variant": ""} == {**here, "variant": ""}
     assert (done.exit_code, 'did you mean "q4/small.gguf"?' in done.output) == (2, True)

@@ -248,7 +248,7 @@ PROGRAM = "/etc/rigwright/generations/3/memory/recorder"
 COMMAND = (
     'ExecStart=@/usr/bin/python3 "/usr/bin/python3" "-I" "-S" "-B" "-X" "pycache_prefix=/dev/null" '
     f'"{PROGRAM}" "rigwright-chat.service" "chat" "/etc/rigwright/generations/3/memory/chat.json" '
-    '"/var/lib/rigwright/memory"'
+    f'"/var/lib/rigwright/memory" "{"1" * 32}"'
 )
 
 

@@ -8,8 +8,9 @@ import pytest
 from rigwright.engines.computed_memory import compute_memory
 from rigwright.engines.known_issues import place_instance
 from rigwright.engines.llama_cpp.known_issues import estimate_memory
+from rigwright.engines.memory_assessment import DRIVER_RESERVE
 from rigwright.memory_answers import FitRow, assess_rig
-from rigwright.memory_records import AcceptedRecords, as_measurements
+from rigwright.memory_records import AcceptedRecords, StartMemory, as_measurements
 from rigwright.model.instance import Instance
 from rigwright.supply.artefact import GgufMetadata, KvCacheSize
 from tests.unit.samples import sample_artefact, sample_card, sample_instance, sample_parts, sample_rig
@@ -43,6 +44,15 @@ def record_start(
         "computed": {**asdict(compute_memory(placed, need)), "indexes": instance.cards},
     }
     return AcceptedRecords.model_validate_json(json.dumps({"instances": {instance.name: [values]}}))
+
+
+def with_failure(
+    book: AcceptedRecords, instance: Instance, result: str = "oom-kill", **changes: object
+) -> AcceptedRecords:
+    """The same with a later start of an instance that failed."""
+    (one,) = record_start(instance, GIB, 0).instances[instance.name]
+    values = {"outcome": "failed", "result": result, "moment": "2026-06-11T12:00:00Z", "invocation": "2" * 32}
+    return book.with_records(instance.name, [one.model_copy(update={**values, **changes})])
 
 
 def assess(*instances: Instance, book: AcceptedRecords | None = None) -> dict[str, FitRow]:
@@ -107,6 +117,67 @@ def test_the_verdict_has_ram_too(free: int, verdict: str) -> None:
     assert row.is_doubtful == (verdict != "fits")
     assert ("of RAM" in row.description) == (verdict != "fits")
     assert (row.as_json()["largest_context"] is None) == (verdict != "fits")
+
+
+@pytest.mark.parametrize("cards", [(0,), ()])
+def test_a_start_that_lacked_memory_makes_nothing_fit(cards: tuple[int, ...]) -> None:
+    instance = locked_instance("a", cards=cards)
+    book = record_start(instance, 2 * GIB, 9 * GIB, ram=GIB, others=0)
+    before = assess(instance, book=book)["a"]
+    row = assess(instance, book=with_failure(book, instance))["a"]
+    assert (before.verdict, row.verdict) == ("fits", "may not fit")
+    assert row.answer is not None
+    assert before.answer is not None
+    assert row.answer.prediction.need == before.answer.prediction.need
+    assert "its last start failed: the kernel ended it for lack of memory on 2026-06-11" in row.description
+    # no context that needs as much fits, and a smaller one may
+    assert row.answer.largest_context is not None
+    assert before.answer.largest_context is not None
+    assert row.answer.largest_context < row.answer.computed.context <= before.answer.largest_context
+    for changes in ({"result": "exit-code"}, {"outcome": "stopped"}, {"moment": "2026-06-09T12:00:00Z"}):
+        assert assess(instance, book=with_failure(book, instance, **changes))["a"].verdict == "fits"
+
+
+def test_a_first_start_that_lacked_memory_counts_without_a_measurement() -> None:
+    instance = locked_instance("a", cards=())
+    row = assess(instance, book=with_failure(AcceptedRecords(), instance))["a"]
+    assert (row.verdict, row.is_doubtful) == ("may not fit", True)
+    assert row.answer is not None
+    assert (row.answer.prediction.basis, row.answer.room) == ("floor", ())
+    other = locked_instance("b", cards=())
+    assert assess(other, book=with_failure(AcceptedRecords(), instance))["b"].verdict == "room unknown"
+
+
+def with_box_cards(book: AcceptedRecords, foreign: int, total: int = 0, index: int = 0) -> AcceptedRecords:
+    """The same records with a look at the box's card."""
+    card = {"index": index, "total": total or CARD.vram_mib << 20, "foreign": foreign}
+    made = {
+        name: tuple(
+            StartMemory.model_validate({**one.model_dump(by_alias=True), "box_cards": {"GPU-02345678": card}})
+            for one in records
+        )
+        for name, records in book.instances.items()
+    }
+    return book.model_copy(update={"instances": made})
+
+
+def test_the_room_of_a_card_is_without_the_driver_and_other_processes() -> None:
+    instance = locked_instance("a", cards=(0,))
+    book, whole = record_start(instance, 2 * GIB, 9 * GIB, ram=GIB, others=0), CARD.vram_mib << 20
+    row = assess(instance, book=book)["a"]
+    assert row.answer is not None
+    assert (row.answer.room, row.reserves, row.seen) == ((whole - DRIVER_RESERVE,), (DRIVER_RESERVE,), "")
+    assert row.reserve_description == "no record of the box: 640 MiB of each card are assumed to be the driver's"
+    for foreign, verdict in ((3 * GIB, "fits"), (whole - 2 * GIB, "may not fit"), (whole - GIB, "does not fit")):
+        row = assess(instance, book=with_box_cards(book, foreign))["a"]
+        assert row.answer is not None
+        assert (row.answer.room, row.verdict) == ((whole - foreign,), verdict)
+        assert f"as seen on 2026-06-10: GPU 0: {foreign >> 20} MiB" in row.reserve_description
+    # a card that has less than is declared, and a record of another card
+    row = assess(instance, book=with_box_cards(book, GIB, whole - GIB))["a"]
+    assert row.answer is not None
+    assert row.answer.room == (whole - 2 * GIB,)
+    assert assess(instance, book=with_box_cards(book, GIB, index=1))["a"].seen == ""
 
 
 def test_a_row_has_less_than_a_hundred_columns() -> None:

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.memory_fit.trial import TrialRow, percentile
+from rigwright.engines.llama_buffers import WorkShape, llama_windowed_cells
 from rigwright.engines.memory_prediction import (
     GIB,
     MIB,
     ComputedMemory,
     MeasuredMemory,
     MemoryPrediction,
-    WorkShape,
     find_largest_context,
     find_most_parallel,
-    llama_windowed_cells,
     predict,
     predict_ram,
 )
@@ -181,3 +181,43 @@ def test_windowed_cells_are_padded() -> None:
     assert llama_windowed_cells(16384, 512) == 1024
     assert llama_windowed_cells(16384, 512, 1024) == 1536
     assert llama_windowed_cells(768, 512) == 768
+
+
+# Starts of vLLM 0.21.0 on an H200: model, context, computed bytes of weights, KV cache and computation, measured bytes
+# (docs/reference/evidence.md, "Memory of a start").
+VLLM_STARTS = (
+    ("v01", 16384, 835846144, 939524096, 87293952, 3957325824),
+    ("v01", 65536, 835846144, 3758096384, 87293952, 6790578176),
+    ("v01", 16384, 835846144, 939524096, 87293952, 3984588800),
+    ("v02", 16384, 3080964096, 1879048192, 141819904, 7402946560),
+    ("v02", 65536, 3080964096, 7516192768, 141819904, 12897484800),
+    ("v02", 16384, 3080964096, 1879048192, 141819904, 7342129152),
+    ("v04", 16384, 15465015296, 2415919104, 316407808, 21508390912),
+)
+
+
+@pytest.mark.parametrize("has_work", [True, False])
+def test_a_model_that_vllm_never_started_is_predicted_from_two_others(has_work: bool) -> None:
+    # instances of a rig have no computed bytes of vLLM's computation
+    records = [
+        MeasuredMemory(
+            replace(computed(model, context), engine="vllm", weights=weights, cache=cache, work=work * has_work),
+            f"{number:04}",
+            (peak,),
+            GIB,
+        )
+        for number, (model, context, weights, cache, work, peak) in enumerate(VLLM_STARTS)
+    ]
+    rows = []
+    for one in records:
+        others = [record for record in records if record.computed.model != one.computed.model]
+        made = predict(one.computed, others)
+        assert made.basis == "learned bias"
+        assert made.judge((one.peak - 1,)) != "fits"
+        assert made.least <= one.peak <= made.safe
+        assert made.safe - one.peak > GIB
+        rows.append(TrialRow("", made.basis, made.need, made.least, made.safe, one.peak, 0.0))
+    errors = [abs(row.error) for row in rows]
+    assert percentile(errors, 0.95) == max(errors)
+    assert round(100 * max(errors), 1) == (5.4 if has_work else 6.4)
+    assert predict(records[0].computed, [one for one in records if one.computed.model == "v02"]).basis == "floor"

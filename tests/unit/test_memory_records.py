@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,15 +32,19 @@ COMPUTED = {
     "share": 0.0,
 }
 BIG = {"weights": 16 << 30}
-DECLARATION = {"fingerprint": "b" * 64, "computed": COMPUTED, "patterns": ["n_ctx_slot"]}
+DECLARATION = {
+    **{"fingerprint": "b" * 64, "computed": COMPUTED},
+    **{"patterns": ["n_ctx_slot"], "failure_patterns": ["unable to allocate "]},
+}
 
 
 def sample_record(invocation: str = "1" * 32, **changes: object) -> dict[str, object]:
     """A record as the host's program writes it, of this process."""
-    peaks = PeakUse(DriverLibrary("no such library"))
-    peaks.look([os.getpid()])
-    made = record.build_record(DECLARATION, peaks, "/", invocation, 12.34, ["n_slots = 1, n_ctx_slot = 4096"])
-    return {**made, **changes}
+    watch = record.StartWatch(DECLARATION, invocation)
+    watch.peaks = PeakUse(DriverLibrary("no such library"))
+    watch.peaks.look([os.getpid()])
+    watch.take_ready(12.34, is_there=False)
+    return {**watch.build(["n_slots = 1, n_ctx_slot = 4096"]), **changes}
 
 
 def test_the_controller_reads_what_the_host_writes(tmp_path: Path) -> None:
@@ -157,6 +163,60 @@ def test_a_record_of_other_cards_is_no_measurement(indexes: tuple[int | None, ..
     assert one.as_measured() is None
 
 
+LACKS = {"outcome": "failed", "result": "exit-code", "host": {"peak": 1, "settled": 0}}
+
+
+@pytest.mark.parametrize(
+    ("line", "failure"),
+    [
+        ("E llama_model_load: error loading model: unable to allocate CUDA0 buffer", "the engine did not get a buffer"),
+        (
+            "0.00.5 E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 99.00 MiB on device 0: cudaMalloc failed: "
+            "out of memory",
+            "the engine did not get a buffer",
+        ),
+        (
+            "0.00.009.728 E ggml_aligned_malloc: insufficient memory (attempted to allocate  19.73 MB)",
+            "the engine did not get a buffer",
+        ),
+        ("alloc_tensor_range: failed to allocate CPU buffer of size 999999488", "the engine did not get a buffer"),
+        (
+            "(EngineCore pid=7) ERROR torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0",
+            "CUDA had no memory left",
+        ),
+        (
+            "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.",
+            "vLLM had too little memory for its KV cache",
+        ),
+        ("unable to allocate CUDA0 buffer; and now for something else", ""),
+        ("a client's prompt has: unable to allocate room", ""),
+        ("", ""),
+    ],
+)
+def test_the_reason_of_a_failed_start_is_matched_whole(line: str, failure: str) -> None:
+    (one,) = parse_host_records(json.dumps({"failures": [sample_record(**LACKS, failure_lines=[line])]}))
+    assert one.memory_failure == failure
+    assert (one.as_failure() is not None) == bool(failure)
+    assert one.as_measured() is None
+    (stopped,) = parse_host_records(json.dumps(sample_record(failure_lines=[line], outcome="stopped")))
+    assert stopped.memory_failure == ""
+
+
+def test_an_end_by_the_kernel_is_a_lack_of_memory() -> None:
+    for change in ({"result": "oom-kill"}, {"cgroup": {"oom_kill": 1}}):
+        (one,) = parse_host_records(json.dumps(sample_record(**{**LACKS, **change})))
+        assert one.memory_failure == "the kernel ended it for lack of memory"
+
+
+def test_failures_push_no_measurement_out() -> None:
+    every = [sample_record(f"{number:032x}") for number in range(memory_records.KEPT)]
+    every += [sample_record(f"{number:032x}", **LACKS) for number in range(1000, 1030)]
+    found = [one for row in every for one in parse_host_records(json.dumps(row))]
+    kept = AcceptedRecords().with_records("chat", found).instances["chat"]
+    assert len(kept) == memory_records.KEPT
+    assert sum(one.outcome == "failed" for one in kept) == memory_records.KEPT_FAILURES
+
+
 def test_memory_of_other_instances_is_free_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "CGROUPS", str(tmp_path))
     for name, size in (("rigwright-chat", 5), ("rigwright-embed", 7), ("other", 9)):
@@ -188,51 +248,159 @@ def test_memory_of_this_process_and_machine() -> None:
     assert memory_records.MachineMemory.model_validate(machine).MemTotal == machine["MemTotal"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="starts processes of other users")
+def test_the_program_that_asks_for_the_first_answer_is_not_the_engine() -> None:
+    def start(command: str, user: int) -> subprocess.Popen[str]:
+        made = subprocess.Popen(
+            ["sh", "-c", f"{command} & echo $!; wait"],
+            stdout=subprocess.PIPE,
+            text=True,
+            user=user,
+            start_new_session=True,
+        )
+        started.append(made)
+        return made
+
+    started: list[subprocess.Popen[str]] = []
+    try:
+        engine, ready, orphan = start("sleep 60", 1234), start("sleep 60", 0), start("sleep 60", 65534)
+        children = [int(one.stdout.readline()) for one in started if one.stdout]
+        every = [*(one.pid for one in started), *children]
+        own = [engine.pid, children[0]]
+        assert process_memory.engine_processes(every, engine.pid, ready.pid) == own
+        # as root, only by descent: a container's
+        kept = process_memory.engine_processes(every, ready.pid, orphan.pid)
+        assert kept == [engine.pid, ready.pid, *children[:2]]
+        assert process_memory.engine_processes(every, ready.pid, 0) == every
+        assert process_memory.engine_processes([1 << 30], 1 << 30, 0) == [1 << 30]
+    finally:
+        for one in started:
+            os.killpg(one.pid, signal.SIGKILL)
+            one.wait()
+
+
 SYSTEMCTL = """#!/bin/sh
-# a stand-in: the unit is active from the third question on
-count=$(cat {folder}/count 2>/dev/null || echo 0); count=$((count + 1)); echo $count > {folder}/count
-state=activating; [ $count -lt 3 ] || state=active
-printf 'ActiveState=%s\\nInvocationID=%s\\nControlGroup=/unit\\n' $state {invocation}
-printf 'ExecMainStartTimestampMonotonic=1000000\\nActiveEnterTimestampMonotonic=3500000\\n'
+# a stand-in: each question has the next of these states, and the last one from then on
+folder={folder}
+count=$(cat $folder/count 2>/dev/null || echo 0); count=$((count + 1)); echo $count > $folder/count
+set -- {states}
+[ $count -lt $# ] || count=$#
+shift $((count - 1))
+printf 'ActiveState=%s\\nSubState=%s\\nResult=%s\\nInvocationID={invocation}\\n' $(echo $1 | tr , ' ')
+printf 'ControlGroup=/unit\\nMainPID={pid}\\nControlPID=0\\nMemoryPeak=8192\\n'
+printf 'ExecMainStartTimestampMonotonic=1000000\\n'
+case $1 in activating*|*failed*|*stopped,*) end=500000 ;; *) end=3500000 ;; esac
+printf 'ActiveEnterTimestampMonotonic=%s\\n' $end
 """
+ACTIVATING, ACTIVE = "activating,start-post,success", "active,running,success"
+KILLED = "error loading model: unable to allocate CUDA0 buffer"
 
 
-def write_programs(folder: Path, systemctl: str) -> None:
+def write_programs(folder: Path, *states: str, pid: int = 0) -> None:
     """Programs of the host, as stand-ins."""
-    for name, text in (("systemctl", systemctl), ("journalctl", "#!/bin/sh\necho 'n_slots = 1, n_ctx_slot = 4096'\n")):
+    values = {"folder": folder, "states": " ".join(states), "invocation": "1" * 32, "pid": pid or os.getpid()}
+    journal = f"#!/bin/sh\necho 'n_slots = 1, n_ctx_slot = 4096'\necho '{KILLED}'\n"
+    for name, text in (("systemctl", SYSTEMCTL.format(**values)), ("journalctl", journal)):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     (folder / "unit").mkdir()
     (folder / "unit/cgroup.procs").write_text(f"{os.getpid()}\n")
     (folder / "unit/memory.current").write_text("4096\n")
+    (folder / "unit/memory.events").write_text("oom 1\noom_kill 1\noom_group_kill 0\n")
 
 
-def watch(folder: Path, monkeypatch: pytest.MonkeyPatch, systemctl: str) -> int:
+def watch(folder: Path, monkeypatch: pytest.MonkeyPatch, *states: str, pid: int = 0, invocation: str = "1" * 32) -> int:
     """Record a start of the unit that the stand-ins show."""
-    write_programs(folder, systemctl)
+    write_programs(folder, *states, pid=pid)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setattr(record, "CGROUPS", str(folder))
-    monkeypatch.setattr(record, "INTERVAL", 0.0)
-    monkeypatch.setattr(record, "SETTLING", 0.0)
+    for name in ("INTERVAL", "YOUNG_INTERVAL", "QUESTIONS", "SETTLING"):
+        monkeypatch.setattr(record, name, 0.0)
     declaration = folder / "declaration.json"
     declaration.write_text(json.dumps(DECLARATION))
-    return record.main(["rigwright-chat.service", "chat", str(declaration), str(folder)])
+    return record.main(["rigwright-chat.service", "chat", str(declaration), str(folder), invocation])
 
 
 def test_a_start_is_watched_until_it_has_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert watch(tmp_path, monkeypatch, SYSTEMCTL.format(folder=tmp_path, invocation="1" * 32)) == 0
-    (found,) = parse_host_records((tmp_path / "chat.json").read_bytes())
-    assert (found.seconds, found.invocation, found.fingerprint) == (2.5, "1" * 32, "b" * 64)
-    assert found.host.peak > 0
-    assert found.cgroup == {"current": 4096}
-    assert found.lines == ("n_slots = 1, n_ctx_slot = 4096",)
+    assert watch(tmp_path, monkeypatch, ACTIVATING, ACTIVATING, ACTIVE) == 0
+    (one,) = parse_host_records((tmp_path / "chat.json").read_bytes())
+    assert (one.seconds, one.invocation, one.fingerprint) == (2.5, "1" * 32, "b" * 64)
+    assert one.host.peak > 0
+    assert one.cgroup == {"current": 4096, "oom_kill": 1}
+    assert one.lines == ("n_slots = 1, n_ctx_slot = 4096",)
 
 
-@pytest.mark.parametrize("state", ["failed", "inactive", "deactivating", ""])
-def test_a_start_that_ends_leaves_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
-    said = f"#!/bin/sh\nprintf 'ActiveState={state}\\nInvocationID={'1' * 32}\\nControlGroup=/unit\\n'\n"
-    assert watch(tmp_path, monkeypatch, said) == 1
-    assert not (tmp_path / "chat.json").exists()
+@pytest.mark.parametrize("pid", [0, 1 << 22])
+def test_a_start_that_is_stopped_as_soon_as_it_was_ready_has_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pid: int
+) -> None:
+    assert watch(tmp_path, monkeypatch, ACTIVATING, ACTIVATING, "inactive,dead,success", pid=pid) == 0
+    (one,) = parse_host_records((tmp_path / "chat.json").read_bytes())
+    assert (one.outcome, one.seconds) == ("ready", 2.5)
+    # processes of a later start are in the same group: without the first process of this one none counts
+    assert (one.host.peak > 0) == (pid == 0)
+
+
+def test_the_mark_of_ready_is_taken_with_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = tmp_path / ".chat.answered"
+    for marked, is_there in (("2", True), ("1", False)):
+        mark.write_text(marked * 32 + "\n")
+        # it has answered, and then not from its cards
+        assert watch(tmp_path, monkeypatch, ACTIVATING, ACTIVATING, "failed,failed,exit-code") == 1
+        assert mark.exists() == is_there
+        shutil.rmtree(tmp_path / "unit")
+        (tmp_path / "count").unlink()
+    assert [one.outcome for one in parse_host_records((tmp_path / "chat.json").read_bytes())] == ["failed", "failed"]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_start_that_another_one_follows_at_once_is_known_by_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    if answers:
+        (tmp_path / ".chat.answered").write_text("2" * 32 + "\n")
+    assert watch(tmp_path, monkeypatch, ACTIVATING, ACTIVE, invocation="2" * 32) == (0 if answers else 1)
+    (one,) = parse_host_records((tmp_path / "chat.json").read_bytes())
+    assert (one.outcome, one.result, one.invocation) == ("ready" if answers else "failed", "", "2" * 32)
+
+
+def test_the_mark_of_another_start_is_not_awaited(tmp_path: Path) -> None:
+    (tmp_path / "mark").write_text("2" * 32 + "\n")
+    began = time.monotonic()
+    record._await_mark(tmp_path / "mark", "2" * 32, 60)
+    assert time.monotonic() - began < 30
+    record._await_mark(tmp_path / "mark", "1" * 32, 0.05)
+    assert time.monotonic() - began >= 0.05
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "result"),
+    [
+        ("failed,failed,oom-kill", "failed", "oom-kill"),
+        ("activating,auto-restart,exit-code", "failed", "exit-code"),
+        ("inactive,stopped,success", "stopped", "success"),
+        ("failed,failed,REBOOT;x", "failed", ""),
+    ],
+)
+def test_a_start_that_ends_without_an_answer_is_no_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, outcome: str, result: str
+) -> None:
+    path = tmp_path / "chat.json"
+    record.write_record(str(path), sample_record("2" * 32))
+    assert watch(tmp_path, monkeypatch, ACTIVATING, ACTIVATING, f"'{state}'") == 1
+    failure, ready = parse_host_records(path.read_bytes())
+    assert (ready.invocation, failure.as_measured()) == ("2" * 32, None)
+    assert (failure.outcome, failure.result, failure.invocation) == (outcome, result, "1" * 32)
+    assert failure.host.peak > 0
+    assert failure.failure_lines == (KILLED,)
+    assert (failure.cgroup["oom_kill"], failure.cgroup["peak"]) == (1, 8192)
+    # residency and predictions read the newest start with an answer
+    record.write_record(str(path), sample_record("3" * 32))
+    assert [one["invocation"] for one in json.loads(path.read_text())["failures"]] == ["1" * 32]
+    for number in range(record.FAILURES + 3):
+        record.write_record(str(path), {**sample_record(f"{number:032x}"), "outcome": "failed"})
+    kept = json.loads(path.read_text())
+    assert (kept["invocation"], len(kept["failures"])) == ("3" * 32, record.FAILURES)
 
 
 class OneCard(DriverLibrary):
@@ -241,7 +409,7 @@ class OneCard(DriverLibrary):
     def __init__(self, free: list[int]) -> None:
         self.free = free
 
-    def read_cards(self, processes: Iterable[int]) -> list[CardSample]:
+    def read_cards(self, processes: Iterable[int], others: Iterable[int] = ()) -> list[CardSample]:
         """The next look."""
         free = self.free.pop(0) if len(self.free) > 1 else self.free[0]
         return [CardSample("GPU-12345678", "RTX", 24 << 30, 0, free)]

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -108,8 +109,25 @@ def test_a_start_with_a_declaration_is_recorded_beside_it(start: StartingInstanc
     ]
     assert words[words.index("--") + 1 :] == [
         *program,
-        *(UNIT, "chat", f"{start.generation}/memory/chat.json", str(start.folder / "memory")),
+        *(UNIT, "chat", f"{start.generation}/memory/chat.json", str(start.folder / "memory"), INVOCATION),
     ]
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_the_recorder_looks_at_it_before_it_is_ready(start: StartingInstance, looks: bool) -> None:
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
+    mark, kept = start.folder / "memory/.chat.answered", start.folder / "kept"
+    take = f"(while [ ! -s {mark} ]; do :; done; cp {mark} {kept}; rm {mark}) > {kept}.log 2>&1 &" if looks else ":"
+    write_stand_in(start.folder / "bin", "systemd-run", take)
+    (start.folder / "memory").mkdir()
+    (start.generation / "memory").mkdir(parents=True)
+    (start.generation / "memory/chat.json").write_text("{}")
+    began = time.monotonic()
+    done = start.ready(os.getpid())
+    assert (done.returncode, done.stdout) == (0, "")
+    assert (time.monotonic() - began >= 3) != looks
+    assert kept.exists() == looks
+    assert not mark.exists()
 
 
 def opened_to(folder: Path) -> tuple[str, int]:

@@ -12,10 +12,10 @@ from typing import cast
 
 from rigwright.engines import memory_fit
 from rigwright.engines.known_issue_rule import KnownIssue, PlacedInstance
+from rigwright.engines.llama_buffers import MICRO_BATCH, WorkShape, llama_windowed_cells
 from rigwright.engines.llama_cpp.catalog_keys import LlamaVariant
 from rigwright.engines.llama_cpp.model_files import OPTIONS
 from rigwright.engines.memory_fit import MemoryNeed
-from rigwright.engines.memory_prediction import MICRO_BATCH, WorkShape, llama_windowed_cells
 from rigwright.supply.artefact import KvCacheSize
 
 # Bytes of one number in a KV cache of each type (ggml.h: blocks of 32 numbers, with what scales them).

@@ -15,6 +15,9 @@ MOST_BYTES = 1 << 48
 LEAST_FALL = 64 << 20  # bytes of a card: less is noise of others
 UNKNOWN = (1 << 64) - 1  # nvml.h, NVML_VALUE_NOT_AVAILABLE
 TOO_SMALL = 7  # nvml.h, NVML_ERROR_INSUFFICIENT_SIZE
+EVENT = re.compile(r"oom_kill ([0-9]{1,15})")
+PARENT = re.compile(r"[0-9]{1,10} \(.{0,64}\) [A-Za-z] ([0-9]{1,10}) .{0,2000}", re.DOTALL)
+USER = re.compile(r"Uid:\s+([0-9]{1,10})\s[0-9\s]{1,60}")
 LINE = re.compile(r"(VmHWM|RssAnon|RssFile|RssShmem):\s+([0-9]{1,12}) kB")
 STAT = re.compile(r"(anon|file|shmem|file_mapped) ([0-9]{1,15})")
 UUID = re.compile(r"GPU-[0-9a-f-]{8,64}")
@@ -52,6 +55,13 @@ class CardSample:
     free: int
     index: int = 0
     """Its number, in the order of the PCI bus, as inventories have it."""
+    others: int = 0
+    """Bytes of the other looked-at processes, of other instances."""
+
+    @property
+    def foreign(self) -> int:
+        """Bytes that the driver reserves and that processes of no instance have."""
+        return max(0, self.total - self.free - self.used - self.others)
 
 
 class DriverLibrary:
@@ -79,12 +89,12 @@ class DriverLibrary:
         """The driver's version; empty without one."""
         return self._text("nvmlSystemGetDriverVersion", VERSION)
 
-    def read_cards(self, processes: Iterable[int]) -> list[CardSample]:
-        """Each card that answers, with the memory of these processes on it."""
+    def read_cards(self, processes: Iterable[int], others: Iterable[int] = ()) -> list[CardSample]:
+        """Each card that answers, with the memory of these processes and of others on it."""
         nvml, count = self._nvml, ctypes.c_uint(0)
         if nvml is None or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
             return []
-        known, found = set(processes), []
+        known, beside, found = set(processes), set(others), []
         for index in range(min(count.value, MOST_CARDS)):
             card, memory = ctypes.c_void_p(), _CardUse()
             if nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(card)) != 0:
@@ -93,7 +103,8 @@ class DriverLibrary:
             name = self._text("nvmlDeviceGetName", NAME, card)
             if not uuid or not name or nvml.nvmlDeviceGetMemoryInfo(card, ctypes.byref(memory)) != 0:
                 continue
-            found.append(CardSample(uuid, name, memory.total, self._used(card, known), memory.free, index))
+            used, taken = self._used(card, known), self._used(card, beside) if beside else 0
+            found.append(CardSample(uuid, name, memory.total, used, memory.free, index, taken))
         return found
 
     def _used(self, card: ctypes.c_void_p, known: set[int]) -> int:
@@ -158,8 +169,36 @@ def list_processes(group: str) -> list[int]:
     return found[:MOST_PROCESSES]
 
 
+def engine_processes(processes: Iterable[int], main: int, control: int) -> list[int]:
+    """Those of a unit's engine: without the program that asks it for its first answer, and what comes from that.
+
+    Args:
+        processes: All of the unit's.
+        main: Its main one. If that has a user of its own, then all others of the engine have it, too.
+        control: That of a command beside it, such as ExecStartPost=; 0 without one.
+    """
+    known, parents = list(processes), {}
+    for process in known:
+        if match := PARENT.fullmatch(_read_short(f"/proc/{process}/stat")):
+            parents[process] = int(match[1])
+    beside = {control}
+    # a child may have a lower number than its parent
+    while more := {process for process, parent in parents.items() if parent in beside and parent} - beside:
+        beside |= more
+    user = read_user(main)
+    return [one for one in known if one not in beside and (not user or read_user(one) == user)]
+
+
+def read_user(process: int) -> int:
+    """The number of a process's user; 0, root's, for one that has ended."""
+    lines = _read_short(f"/proc/{process}/status").splitlines()
+    return next((int(match[1]) for line in lines if (match := USER.fullmatch(line))), 0)
+
+
 def read_group(group: str) -> dict[str, int]:
-    """Figures of a control group's folder: peak (where the kernel has it), current, anon, file, shmem, bytes."""
+    """Figures of a control group's folder: peak (where the kernel has it), current, anon, file, shmem, bytes, and
+    oom_kill, the processes that the kernel has ended for lack of memory; empty where the group is gone.
+    """
     found: dict[str, int] = {}
     for name in ("peak", "current"):
         text = _read_short(f"{group}/memory.{name}").strip()
@@ -168,6 +207,9 @@ def read_group(group: str) -> dict[str, int]:
     for line in _read_short(f"{group}/memory.stat").splitlines():
         if match := STAT.fullmatch(line):
             found[match[1]] = int(match[2])
+    for line in _read_short(f"{group}/memory.events").splitlines():
+        if (match := EVENT.fullmatch(line)) and int(match[1]):
+            found["oom_kill"] = int(match[1])
     return found
 
 

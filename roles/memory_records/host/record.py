@@ -1,7 +1,8 @@
-"""Record the memory of a start: `record UNIT NAME DECLARATION FOLDER`, run by root while the unit starts.
+"""Record the memory of a start: `record UNIT NAME DECLARATION FOLDER INVOCATION`, run by root while the unit starts.
 
 It looks at the unit's processes from their start until a minute after the unit is ready, and writes FOLDER/NAME.json
-when it is ready and once more at the end. Processes are hostile: each line of their log is matched, cut and counted.
+when it is ready and once more at the end; a start that ends sooner leaves its record, too. Processes are hostile: each
+line of their log is matched, cut and counted.
 """
 
 from __future__ import annotations
@@ -16,20 +17,39 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .process_memory import DriverLibrary, PeakUse, list_processes, read_group, read_machine
+from .process_memory import (
+    MOST_BYTES,
+    CardSample,
+    DriverLibrary,
+    PeakUse,
+    engine_processes,
+    list_processes,
+    read_group,
+    read_machine,
+)
 
 CGROUPS = "/sys/fs/cgroup"
 INTERVAL = 1.0  # seconds between looks
+YOUNG, YOUNG_INTERVAL = 10.0, 0.1  # seconds: so long it looks more often
+MARK_INTERVAL = 0.01  # seconds between looks for ready's mark, for ready waits
+QUESTIONS = 0.5  # seconds between questions to systemd while young
 SETTLING = 60.0  # seconds from ready to the last look
 LONGEST = 2 * 3600.0  # seconds of a start that is waited for
+NICE = 10  # once the start is not young
 LINES, LINE_LENGTH, LOG_BYTES = 30, 300, 4 << 20
+FAILURE_LINES = 10
 PER_FINGERPRINT, FINGERPRINTS = 5, 20  # records that are kept
+FAILURES = 10  # starts without an answer that are kept
 MOST = 2 << 20  # bytes of a record's file
-SETTINGS = "ActiveState,InvocationID,ControlGroup,ExecMainStartTimestampMonotonic,ActiveEnterTimestampMonotonic"
+SETTINGS = (
+    "ActiveState,SubState,Result,InvocationID,ControlGroup,MainPID,ControlPID,MemoryPeak,ExecMainStartTimestampMonotonic,"
+    "ActiveEnterTimestampMonotonic"
+)
 INVOCATION = re.compile(r"[0-9a-f]{32}")
 GROUP = re.compile(r"(?:/[A-Za-z0-9_.@:\\-]{1,200}){1,16}")
 SLICE = re.compile(r"rigwright-.{1,200}\.slice")
 DIGITS = re.compile(r"[0-9]{1,19}")
+RESULT = re.compile(r"[a-z-]{1,24}")
 
 
 def show_unit(unit: str) -> dict[str, str]:
@@ -42,7 +62,7 @@ def show_unit(unit: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
 
 
-def read_lines(invocation: str, patterns: Sequence[str]) -> list[str]:
+def read_lines(invocation: str, patterns: Sequence[str], most: int = LINES) -> list[str]:
     """The lines of a start's log that have one of these texts; the first ones, each cut."""
     words = ["journalctl", "--quiet", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={invocation}"]
     found: list[str] = []
@@ -50,7 +70,7 @@ def read_lines(invocation: str, patterns: Sequence[str]) -> list[str]:
         text = journal.stdout.read(LOG_BYTES).decode("utf-8", "replace") if journal.stdout else ""
         journal.kill()
     for line in text.split("\n"):
-        if len(found) < LINES and any(pattern in line for pattern in patterns):
+        if len(found) < most and any(pattern in line for pattern in patterns):
             found.append("".join(char if " " <= char <= "~" else "?" for char in line[:LINE_LENGTH]))
     return found
 
@@ -67,9 +87,8 @@ def read_json(path: str) -> dict[str, Any]:
 
 def keep_history(before: Mapping[str, Any], record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The records that are kept beside the newest one: the newest of each fingerprint, of so many fingerprints."""
-    known = before.get("history")
-    rows = [row for row in known if isinstance(row, dict)] if isinstance(known, list) else []
-    last = {key: value for key, value in before.items() if key != "history"}
+    rows = _rows(before, "history")
+    last = {key: value for key, value in before.items() if key not in ("history", "failures")}
     if last and last.get("invocation") != record["invocation"]:
         rows.append(last)
     kept: list[dict[str, Any]] = []
@@ -84,12 +103,26 @@ def keep_history(before: Mapping[str, Any], record: Mapping[str, Any]) -> list[d
     return kept
 
 
+def _rows(before: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """The objects in a list of an earlier file."""
+    known = before.get(key)
+    return [row for row in known if isinstance(row, dict)] if isinstance(known, list) else []
+
+
 def write_record(path: str, record: Mapping[str, Any]) -> None:
-    """Write it, whole or not at all."""
-    record = {**record, "history": keep_history(read_json(path), record)}
+    """Write it, whole or not at all; a start without an answer goes to the failures, for it is no measurement."""
+    before = read_json(path)
+    if "outcome" in record:
+        _write_whole(path, {**before, "failures": [*_rows(before, "failures")[1 - FAILURES :], record]})
+        return
+    failures = {"failures": rows} if (rows := _rows(before, "failures")) else {}
+    _write_whole(path, {**record, "history": keep_history(before, record), **failures})
+
+
+def _write_whole(path: str, value: Mapping[str, Any]) -> None:
     unfinished = Path(path).with_name(f".{Path(path).name}")
     with unfinished.open("w", encoding="ascii") as file:
-        json.dump(record, file, indent=1)
+        json.dump(value, file, indent=1)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
@@ -97,76 +130,200 @@ def write_record(path: str, record: Mapping[str, Any]) -> None:
     unfinished.replace(path)
 
 
-def read_others(group: str) -> dict[str, int]:
-    """RAM of the other instances' control groups, without pages of files; empty where the group is in no slice."""
+def list_others(group: str) -> list[str]:
+    """The control groups of the other instances; none where the group is in no slice."""
     words = group.split("/")
     if len(words) < 4:
-        return {}
-    found = 0
+        return []
     try:
         names = [one.name for one in Path(f"{CGROUPS}/{words[1]}").iterdir()]
     except OSError:
+        return []
+    return [f"{CGROUPS}/{words[1]}/{name}" for name in names if SLICE.fullmatch(name) and name != words[2]]
+
+
+def read_others(group: str) -> dict[str, int]:
+    """RAM of the other instances' control groups, without pages of files; empty where the group is in no slice."""
+    if len(group.split("/")) < 4:
         return {}
-    for name in names:
-        if SLICE.fullmatch(name) and name != words[2]:
-            figures = read_group(f"{CGROUPS}/{words[1]}/{name}")
-            found += figures.get("anon", 0) + figures.get("shmem", 0)
-    return {"others": found}
+    figures = [read_group(one) for one in list_others(group)]
+    return {"others": sum(one.get("anon", 0) + one.get("shmem", 0) for one in figures)}
 
 
-def build_record(
-    declaration: Mapping[str, Any], peaks: PeakUse, group: str, invocation: str, seconds: float, lines: Sequence[str]
-) -> dict[str, Any]:
-    """The record of all looks until now."""
-    ram = peaks.last_ram
-    return {
-        "schema": 1,
-        "fingerprint": declaration.get("fingerprint", ""),
-        "seconds": round(seconds, 1),
-        "cards": {
-            uuid: {
-                "peak": size,
-                "settled": peaks.last_cards.get(uuid, 0),
-                "name": peaks.names[uuid],
-                "index": peaks.indexes[uuid],
-            }
-            for uuid, size in sorted(peaks.cards.items())
-        },
-        "by_difference": peaks.by_difference,
-        "host": {"peak": peaks.ram, "settled": ram.now, "anon": ram.anon, "file": ram.file, "shmem": ram.shmem},
-        "cgroup": read_group(f"{CGROUPS}{group}"),
-        "machine": {**read_machine(), **read_others(group)},
-        "driver": peaks.library.driver,
-        "moment": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "invocation": invocation,
-        "computed": declaration.get("computed"),
-        "lines": list(lines),
-    }
+def describe_cards(every: Sequence[CardSample]) -> dict[str, dict[str, Any]]:
+    """All cards of the box: total bytes, and those of the driver and of processes that are no instance's."""
+    return {one.uuid: {"index": one.index, "total": one.total, "foreign": one.foreign} for one in every}
 
 
-def watch_start(unit: str, declaration: Mapping[str, Any], path: str) -> int:
-    """Look until a minute after the unit is ready; returns 0 with a record, and 1 where the start ends."""
-    peaks, began = PeakUse(DriverLibrary()), time.monotonic()
-    invocation, ready, lines = "", 0.0, []
-    patterns = [one for one in declaration.get("patterns", ()) if isinstance(one, str)]
-    while time.monotonic() - began < LONGEST:
-        seen = show_unit(unit)
-        state, group, current = seen.get("ActiveState", ""), seen.get("ControlGroup", ""), seen.get("InvocationID", "")
-        invocation = invocation or (current if INVOCATION.fullmatch(current) else "")
-        if current != invocation or state not in ("activating", "active", "reloading"):
-            return 0 if ready else 1
-        if GROUP.fullmatch(group) and "/.." not in group:
-            peaks.look(list_processes(f"{CGROUPS}{group}"))
-        if state == "active" and not ready:
-            ready = time.monotonic()
-            peaks.use_differences(_count_cards(declaration))
-            lines = read_lines(invocation, patterns)
-            write_record(path, build_record(declaration, peaks, group, invocation, _load_seconds(seen), lines))
-        if ready and time.monotonic() - ready >= SETTLING:
-            write_record(path, build_record(declaration, peaks, group, invocation, _load_seconds(seen), lines))
+class StartWatch:
+    """All looks at one start."""
+
+    def __init__(self, declaration: Mapping[str, Any], invocation: str) -> None:
+        self.declaration, self.invocation = declaration, invocation
+        self.peaks = PeakUse(DriverLibrary())
+        self.group = ""
+        """Its control group."""
+        self.figures: dict[str, int] = {}
+        """Of the control group while it was there."""
+        self.box_cards: dict[str, dict[str, Any]] = {}
+        self.seconds = 0.0
+        """From the start of the process to ready."""
+
+    def look(self, seen: Mapping[str, str]) -> bool:
+        """Look at its processes; returns whether its first one is there. Those of a later start have the same group."""
+        group, main, control = (seen.get(name, "") for name in ("ControlGroup", "MainPID", "ControlPID"))
+        if not GROUP.fullmatch(group) or "/.." in group or not DIGITS.fullmatch(main):
+            return False
+        self.group = group
+        processes = list_processes(f"{CGROUPS}{group}")
+        if int(main) not in processes:
+            return False
+        # `ready`, which asks for the first answer, is in the same group
+        self.peaks.look(engine_processes(processes, int(main), int(control) if DIGITS.fullmatch(control) else 0))
+        self.figures = read_group(f"{CGROUPS}{group}") or self.figures
+        return True
+
+    def look_at_box(self) -> None:
+        """Look at the cards of the box, once: with all instances' processes."""
+        own = list_processes(f"{CGROUPS}{self.group}")
+        others = [process for one in list_others(self.group) for process in list_processes(one)]
+        every = self.peaks.library.read_cards(own, others)
+        # where the driver names no process, nothing tells them apart
+        self.box_cards = {} if self.peaks.by_difference else describe_cards(every)
+
+    def take_ready(self, seconds: float, *, is_there: bool) -> None:
+        """Take what is known once it has answered.
+
+        Args:
+            seconds: Until then.
+            is_there: Whether its processes still are.
+        """
+        self.seconds = seconds
+        self.peaks.use_differences(_count_cards(self.declaration))
+        if is_there:
+            self.look_at_box()
+
+    def build(self, lines: Sequence[str]) -> dict[str, Any]:
+        """The record of all looks until now."""
+        peaks, ram = self.peaks, self.peaks.last_ram
+        return {
+            "schema": 1,
+            "fingerprint": self.declaration.get("fingerprint", ""),
+            "seconds": round(self.seconds, 1),
+            "cards": {
+                uuid: {
+                    "peak": size,
+                    "settled": peaks.last_cards.get(uuid, 0),
+                    "name": peaks.names[uuid],
+                    "index": peaks.indexes[uuid],
+                }
+                for uuid, size in sorted(peaks.cards.items())
+            },
+            "by_difference": peaks.by_difference,
+            "box_cards": self.box_cards,
+            "host": {"peak": peaks.ram, "settled": ram.now, "anon": ram.anon, "file": ram.file, "shmem": ram.shmem},
+            "cgroup": self.figures,
+            "machine": {**read_machine(), **read_others(self.group)},
+            "driver": peaks.library.driver,
+            "moment": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "invocation": self.invocation,
+            "computed": self.declaration.get("computed"),
+            "lines": list(lines),
+        }
+
+    def build_failure(self, seen: Mapping[str, str]) -> dict[str, Any]:
+        """The record of a start that has ended without an answer: why, by systemd, and the engine's own words."""
+        same = seen.get("InvocationID") == self.invocation
+        result = seen.get("Result", "") if same else ""
+        self.peaks.use_differences(_count_cards(self.declaration))
+        # of one that has ended before the first look; systemd 256 and newer keep it
+        peak = seen.get("MemoryPeak", "") if same else ""
+        if DIGITS.fullmatch(peak) and int(peak) < MOST_BYTES:
+            self.figures.setdefault("peak", int(peak))
+        return {
+            **self.build(read_lines(self.invocation, _texts(self.declaration, "patterns"))),
+            "outcome": "stopped" if result == "success" else "failed",
+            "result": result if RESULT.fullmatch(result) else "",
+            "failure_lines": read_lines(self.invocation, _texts(self.declaration, "failure_patterns"), FAILURE_LINES),
+        }
+
+
+def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation: str = "") -> int:
+    """Look until a minute after the unit is ready; returns 0 with its record, and 1 where it ends without an answer."""
+    seen = show_unit(unit)
+    current = seen.get("InvocationID", "")
+    watch = StartWatch(declaration, invocation or (current if INVOCATION.fullmatch(current) else ""))
+    mark = Path(path).with_name(f".{Path(path).stem}.answered")
+    began = asked = looked = time.monotonic()
+    loaded, ready, young, lines = 0.0, 0.0, True, []
+    while (moment := time.monotonic()) - began < LONGEST:
+        if young and moment - began >= YOUNG:
+            young = False
+            os.nice(NICE)
+        # in this order: a start that is seen to have answered has all of its memory
+        answered = not loaded and _is_marked(mark, watch.invocation)
+        there = True
+        if young or answered or moment - looked >= INTERVAL:
+            there, looked = watch.look(seen), moment
+        if answered:
+            mark.unlink(missing_ok=True)
+        if answered or not there or moment - asked >= (QUESTIONS if young else INTERVAL):
+            seen, asked = show_unit(unit) or seen, moment
+        entered = _has_entered(seen, watch.invocation)
+        if answered or (entered and not ready):
+            loaded = loaded or moment
+            watch.take_ready(_load_seconds(seen) if entered else moment - began, is_there=there)
+        if entered and not ready:
+            ready, lines = moment, read_lines(watch.invocation, _texts(declaration, "patterns"))
+            write_record(path, watch.build(lines))
+        if _is_over(seen, watch.invocation):
+            # of one that has a later start already, only its answer is known
+            is_known = ready or (loaded and seen.get("InvocationID") != watch.invocation)
+            write_record(path, watch.build(lines) if is_known else watch.build_failure(seen))
+            return 0 if is_known else 1
+        if ready and moment - ready >= SETTLING:
+            watch.look_at_box()
+            write_record(path, watch.build(lines))
             return 0
-        time.sleep(INTERVAL)
+        if ready:
+            time.sleep(YOUNG_INTERVAL if young else INTERVAL)
+        else:
+            _await_mark(mark, watch.invocation, YOUNG_INTERVAL)
     return 1
+
+
+def _await_mark(mark: Path, invocation: str, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not _is_marked(mark, invocation) and time.monotonic() < until:
+        time.sleep(MARK_INTERVAL)
+
+
+def _is_marked(mark: Path, invocation: str) -> bool:
+    """Whether this start has answered its first request: `ready` writes it, and waits until the file is gone."""
+    try:
+        with mark.open("rb") as file:
+            return file.read(64).decode("ascii", "replace").strip() == invocation
+    except OSError:
+        return False
+
+
+def _has_entered(seen: Mapping[str, str], invocation: str) -> bool:
+    """Whether this start was ready, be it that it has ended since."""
+    begin, end = seen.get("ExecMainStartTimestampMonotonic", ""), seen.get("ActiveEnterTimestampMonotonic", "")
+    if seen.get("InvocationID") != invocation or not DIGITS.fullmatch(begin) or not DIGITS.fullmatch(end):
+        return False
+    return 0 < int(begin) <= int(end)
+
+
+def _is_over(seen: Mapping[str, str], invocation: str) -> bool:
+    """Whether this start has ended: another one has begun, is awaited, or there is none."""
+    if seen.get("InvocationID") != invocation or seen.get("SubState", "").startswith("auto-restart"):
+        return True
+    return seen.get("ActiveState") not in ("activating", "active", "reloading", "deactivating")
+
+
+def _texts(declaration: Mapping[str, Any], key: str) -> list[str]:
+    return [one for one in declaration.get(key, ()) if isinstance(one, str)]
 
 
 def _count_cards(declaration: Mapping[str, Any]) -> int:
@@ -186,8 +343,8 @@ def _load_seconds(seen: Mapping[str, str]) -> float:
 
 def main(words: Sequence[str]) -> int:
     """Record one start."""
-    unit, name, declaration, folder = words
-    return watch_start(unit, read_json(declaration), f"{folder}/{name}.json")
+    unit, name, declaration, folder, invocation = words
+    return watch_start(unit, read_json(declaration), f"{folder}/{name}.json", invocation)
 
 
 if __name__ == "__main__":
