@@ -101,9 +101,9 @@ CALLS = {
     "roles/operations/job_step_limits:unit_processes": ONE_WORD,
     "roles/owned_state/host/state_fingerprint:_units": "its lines are compared by their digest",
     "roles/pull/host/served_generation:describe_unsettled": ONE_WORD,
-    "roles/pull/host/served_generation:is_up": ONE_WORD,
-    "roles/pull/host/served_generation:run_program": "one word that is compared, or a line for people",
-    "roles/pull/host/served_generation:run_root_job": MESSAGE,
+    "roles/pull/host/root_jobs:_read_state": ONE_WORD,
+    "roles/pull/host/root_jobs:run_program": "one word that is compared, or a line for people",
+    "roles/pull/host/root_jobs:run_root_job": MESSAGE,
     "roles/self_check/host/observed_host:show_units": "properties are compared with those declared; a block too few is "
     "refused",
     "roles/trees/host/tree_fingerprint:fingerprint_tree": "it is compared by its digest",
