@@ -156,6 +156,8 @@ SCRIPTS = {
     "nvidia_driver/look.sh.j2": "simulation.parse",
     "nvidia_driver/release.sh.j2": "names are compared with a list of ours",
     "packages/install.sh.j2": LINES,
+    "packages/missing.sh.j2": ONE_WORD,
+    "packages/look.sh.j2": "simulation.parse",
     "probe/basics.sh.j2": "probe: ss",
     "probe/containers.sh.j2": "containers probe: apt_cache",
     "probe/driver.sh.j2": "driver probe: apt_cache",
