@@ -104,6 +104,7 @@ CALLS = {
     "roles/pull/host/root_jobs:_read_state": ONE_WORD,
     "roles/pull/host/root_jobs:run_program": "one word that is compared, or a line for people",
     "roles/pull/host/root_jobs:run_root_job": MESSAGE,
+    "roles/pull/host/root_jobs:wait_for_job": NO_OUTPUT,
     "roles/self_check/host/observed_host:show_units": "properties are compared with those declared; a block too few is "
     "refused",
     "roles/trees/host/tree_fingerprint:fingerprint_tree": "it is compared by its digest",

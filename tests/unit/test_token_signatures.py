@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from cli import main
 from rigwright.signing.dsse import IN_TOTO, Envelope, parse_envelope
 from rigwright.signing.refusals import SignatureRefused
 from rigwright.signing.ssh_signatures import sign_statement, verify_envelope
@@ -56,6 +58,12 @@ def test_a_token_signs_locks_and_bundles(box: OperatorFolder, key: Path, token: 
     assert token.counter == 2
     folder.bundle_signature.write_bytes(folder.bundle_signature.read_bytes().replace(b"A", b"B", 1))
     assert folder.faults() != []
+
+
+def test_the_token_of_the_agent_is_the_default_key(box: OperatorFolder, key: Path, token: SoftwareToken) -> None:
+    folder = SignedFolder(box, key)
+    done = CliRunner().invoke(main, ["sign", str(box.inventory)])
+    assert (done.exit_code, token.counter, folder.faults()) == (0, 2, []), done.output
 
 
 @pytest.mark.parametrize("kind", KINDS)
