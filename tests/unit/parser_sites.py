@@ -100,7 +100,6 @@ CALLS = {
     "roles/operations/job_step_limits:main": MESSAGE,
     "roles/operations/job_step_limits:unit_processes": ONE_WORD,
     "roles/owned_state/host/state_fingerprint:_units": "its lines are compared by their digest",
-    "roles/pull/host/served_generation:describe_unsettled": ONE_WORD,
     "roles/pull/host/root_jobs:_read_state": ONE_WORD,
     "roles/pull/host/root_jobs:run_program": "one word that is compared, or a line for people",
     "roles/pull/host/root_jobs:run_root_job": MESSAGE,
