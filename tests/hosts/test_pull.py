@@ -138,7 +138,8 @@ def test_a_box_pulls_a_generation_and_returns_from_a_bad_one(box: PullingBox) ->
     box.assert_as_declared()
 
     # an activation that makes no progress is stopped at its limit; the next pull repeats it
-    host.run(f"sed -i 's/^DRAIN_S = .*/DRAIN_S = -600.0/' {PROGRAM}")  # of the 630 s that its unit may take, 30 are left
+    # of the 630 s that its unit may take, 30 are left
+    host.run(f"sed -i 's/^DRAIN_S = .*/DRAIN_S = -600.0/' {PROGRAM}")
     before = box.current()
     box.publish(tasks_max=303)
     host.run(f"systemctl start --no-block {SERVICE}")
