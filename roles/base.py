@@ -62,9 +62,7 @@ def base(context: DeployContext) -> None:
     install_distribution_packages(
         name="Packages",
         names=required_packages(rig, facts.system),
-        roots=rig.roots,
-        network=rig.network,
-        bundle=rig.bundle,
+        rig=rig,
         system=facts.system,
         masked=({nginx_package.PACKAGED_UNIT: nginx_package.LEFTOVER_FILES} if rig.share or rig.gateway else {})
         | ({KEEPALIVED_PACKAGED_UNIT: ()} if rig.gateway and rig.gateway.fleet.pair else {})

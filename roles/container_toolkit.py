@@ -111,9 +111,7 @@ def _install_container_toolkit(rig: Rig, facts: ContainerFacts, plan: ContainerP
         install_distribution_packages(
             name="Packages",
             names=plan.distribution,
-            roots=rig.roots,
-            network=rig.network,
-            bundle=rig.bundle,
+            rig=rig,
             system=system,
         )
     for group in plan.groups:

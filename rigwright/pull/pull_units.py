@@ -15,6 +15,7 @@ from rigwright.model.roots import Roots
 from rigwright.project_root import ROOT
 from rigwright.render import render
 from rigwright.supply.supply_signatures import INVENTORY, name_inventory
+from rigwright.weights.weight_server import PROGRESS
 
 PULL = "rigwright_pull"
 PULL_SERVICE, PULL_TIMER = f"{PULL}.service", f"{PULL}.timer"
@@ -22,7 +23,7 @@ PULL_FETCH_SERVICE = f"{PULL}_fetch.service"
 FETCHED = f"/run/{PULL}"
 OWNED = "# Written by rigwright to pull generations; changes here are undone by the next deploy."
 MOST_DELAY = 300  # seconds by which a run is delayed, at random: boxes of a fleet do not begin at once
-PROGRAM = ("__init__.py", "fetch.py", "run.py", "served_generation.py", "settings.py", "transfer.py")
+PROGRAM = ("__init__.py", "fetch.py", "root_jobs.py", "run.py", "served_generation.py", "settings.py", "transfer.py")
 SHARED = (
     *("rigwright/host/generation_layout.py", "rigwright/pull/publication.py", "rigwright/safe_text.py"),
     *(f"rigwright/signing/{name}.py" for name in ("dsse", "public_keys", "refusals", "signed_kinds", "ssh_signatures")),
@@ -98,6 +99,7 @@ def render_pull_settings(rig: Rig, self_check: str, declaration: str, metrics: s
         "fetched": FETCHED,
         "deploy_lock": DEPLOY_LOCK,
         "jobs": rig.roots.jobs,
+        "download_progress": f"{rig.roots.models}/{PROGRESS}",
         "started_from": STARTED_FROM_FOLDER,
         "metrics": metrics,
         "signers": [

@@ -16,21 +16,17 @@ from rigwright.apt_transactions import AptSimulation, find_transaction_problems
 from rigwright.fetch_job_spec import job_network
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.deb_package_groups import PackageGroup, find_version_differences
-from rigwright.model.network import DownloadNetwork
 from rigwright.model.rig import Rig
-from rigwright.model.roots import Roots
 from rigwright.render import render
-from rigwright.supply.bundle import Bundle, BundledPackages, LocalFile
-from roles.operations.jobs import ensure_job, run_job, sent_files_folder
+from rigwright.supply.bundle import BundledPackages, LocalFile
+from roles.operations.jobs import JobDoneFact, ensure_job, run_job, sent_files_folder
 from roles.operations.reconnecting_shell import HostLost, ReconnectingShell
 
 
 @operation()
 def install_distribution_packages(
     names: Sequence[str],
-    roots: Roots,
-    network: DownloadNetwork,
-    bundle: Bundle | None,
+    rig: Rig,
     system: str,
     masked: Mapping[str, Sequence[str]] = MappingProxyType({}),
     accounts: Mapping[str, str] = MappingProxyType({}),
@@ -38,12 +34,11 @@ def install_distribution_packages(
     """Install packages that are missing, from the rig's bundle, its apt mirrors or else the archives the host is
     configured with, and write down which are new.
 
-    Waits up to ten minutes for another program to release dpkg's lock.
+    Waits up to ten minutes for another program to release dpkg's lock. Of a bundle, the host is sent the files that its
+    apt takes.
 
     + names: package names
-    + roots: paths on the host
-    + network: the host's downloads: mirrors and proxy
-    + bundle: the bundle that the packages come from, if any
+    + rig: the rig
     + system: the host's, such as debian-12
     + masked: units that these packages bring and would start, each with files that its package leaves behind; one that
       is there already is foreign, and stays as it is. One that a deploy has masked stays masked
@@ -53,34 +48,35 @@ def install_distribution_packages(
 
     .. code:: python
 
-        install_distribution_packages(
-            name="Install packages", names=["curl"], roots=rig.roots, network=rig.network, bundle=rig.bundle,
-            system="debian-12",
-        )
+        install_distribution_packages(name="Install packages", names=["curl"], rig=rig, system="debian-12")
     """
-    listing = shlex.join(names)
-    states = f"dpkg-query -W -f '${{db:Status-Status}}\\n' {listing} 2>/dev/null"
+    roots, bundled = rig.roots, rig.bundle.packages(system) if rig.bundle else BundledPackages()
+    installed = _render_installed_test(names, masked, roots.ledger)
+    values: dict[str, object] = {
+        **{"names": names, "network": job_network(roots, rig.network), "ledger": roots.ledger, "units": UNIT_FOLDER},
+        **{"masked": masked, "accounts": accounts},
+    }
+    if not bundled.files:
+        script = render("packages/install.sh.j2", **values, packages=bundled, sent="")
+        yield from ensure_job._inner(unit=PACKAGES_JOB, script=script, test=installed, folder=roots.jobs)
+    elif host.get_fact(JobDoneFact, test=installed):
+        host.noop(f"{PACKAGES_JOB} is done")
+    else:
+        yield FunctionCommand(fail_host_on_error, (install_from_bundle, rig, values, bundled, installed), {})
+
+
+def _render_installed_test(names: Sequence[str], masked: Mapping[str, Sequence[str]], ledger: str) -> str:
+    """A shell condition: all of the packages are installed, and their units are masked."""
+    states = f"dpkg-query -W -f '${{db:Status-Status}}\\n' {shlex.join(names)} 2>/dev/null"
     installed = f'[ "$({states} | grep -cx installed)" = {len(names)} ]'
     for one in masked:
         line, link = shlex.quote(f"mask {one}"), shlex.quote(f"{UNIT_FOLDER}/{one}")
-        ours = f"grep -qsxF {line} {shlex.quote(roots.ledger)}"
+        ours = f"grep -qsxF {line} {shlex.quote(ledger)}"
         installed += f' && {{ ! {ours} || [ "$(readlink {link})" = /dev/null ]; }}'
-    unit, folder = "rw-job-packages", roots.jobs
-    bundled = bundle.packages(system) if bundle else BundledPackages()
-    script = render(
-        "packages/install.sh.j2",
-        names=names,
-        network=job_network(roots, network),
-        ledger=roots.ledger,
-        units=UNIT_FOLDER,
-        masked=masked,
-        accounts=accounts,
-        packages=bundled,
-        sent=sent_files_folder(folder, unit) if bundled.files else "",
-    )
-    yield from ensure_job._inner(unit=unit, script=script, test=installed, folder=folder, files=bundled.files)
+    return installed
 
 
+PACKAGES_JOB = "rw-job-packages"
 OTHER_BUNDLE = "the bundle does not fit this host: if it is older than the host's packages, make it again"
 WRITE = 'mkdir -p "$1" && cat > "$1/$2.new" && sync -d "$1/$2.new" && mv "$1/$2.new" "$1/$2"'
 
@@ -131,6 +127,25 @@ def fail_host_on_error(state: Any, host: Any, function: Any, rig: Rig, *argument
     except (HostLost, ValueError) as error:  # the latter: a host that answers what it cannot mean
         logger.error(f"{host.print_prefix}{error}; run it again to continue")
         return False
+
+
+def install_from_bundle(
+    one: PackageRun, values: Mapping[str, object], bundled: BundledPackages, installed: str
+) -> bool:
+    """Send the host its archives' lists, and then the packages that its apt takes; install these."""
+    unit, look = PACKAGES_JOB, f"{PACKAGES_JOB}-look"
+    if one.is_job_active(unit):  # work of an earlier run goes on by itself
+        return run_job(one.state, one.host, unit, "", installed, one.jobs)
+    lists = bundled.with_files_of(())
+    sent, kept, done = sent_files_folder(one.jobs, look), sent_files_folder(one.jobs, unit), one.done_path(look)
+    script = render("packages/look.sh.j2", **values, packages=lists, sent=sent, kept=kept, done=done)
+    if not one.run_package_job(look, script, lists.files):
+        return False
+    # where apt finds no way, the next job fails with its words
+    _, seen = apt_transactions.read_simulation(one.shell.run(f"cat {shlex.quote(one.done_path(look))}"), AptSimulation)
+    needed = bundled.with_files_of({name for name, _, _ in seen.installed})
+    script = render("packages/install.sh.j2", **values, packages=needed, sent=kept)
+    return run_job(one.state, one.host, unit, script, installed, one.jobs, files=needed.files)
 
 
 Commands = Generator[FunctionCommand, None, None]

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 SERVICE = "rigwright_pull.service"
 RECORD = "/var/lib/rigwright/pull/state.json"
 LEFT = "/var/lib/rigwright/pull /etc/rigwright/self_check /etc/systemd/system/rigwright_pull* /run/rigwright_pull"
+PROGRAM = "/etc/rigwright/self_check/pull/rigwright_pull/served_generation.py"
 HOLD_PORT = "systemd-run --quiet --unit=holder python3 -m http.server 8099"
 
 
@@ -135,6 +136,19 @@ def test_a_box_pulls_a_generation_and_returns_from_a_bad_one(box: PullingBox) ->
     host.run("systemctl stop deploy holder; systemctl reset-failed")
     assert box.pull() == ("activated", "", "")
     box.assert_as_declared()
+
+    # an activation that makes no progress is stopped at its limit; the next pull repeats it
+    # of the 630 s that its unit may take, 30 are left
+    host.run(f"sed -i 's/^DRAIN_S = .*/DRAIN_S = -600.0/' {PROGRAM}")
+    before = box.current()
+    box.publish(tasks_max=303)
+    host.run(f"systemctl start --no-block {SERVICE}")
+    wait_until(lambda: "activating" in host.run("ls /etc/rigwright"), "an activation")
+    host.run("systemctl kill --signal=STOP rw-job-activate.service")
+    wait_until(lambda: box.read_record()[:2] == ("failed", "slow"), "the limit", 150)
+    assert box.read_record()[2].startswith("its activation: no line was written within 30 s (")
+    assert (box.current(), is_serving(host)) == (before, True)
+    assert box.pull() == ("activated", "", "")
 
     # a removal takes all of it
     run = run_deploy(box.inventory, "--yes", "--data", "verb=remove")

@@ -89,6 +89,15 @@ def packages_script(
     )
 
 
+def packages_look_script(made: Rig) -> str:
+    """apt's plan for packages of a bundle."""
+    packages = made.bundle.packages("debian-12").with_files_of(()) if made.bundle else BundledPackages()
+    values = {"network": job_network(made.roots, made.network), "packages": packages, "names": ("curl", "cmake")}
+    folder = f"{STATE}/jobs/rw-job-packages"
+    paths = {"sent": f"{folder}-look/files", "kept": f"{folder}/files", "done": f"{folder}-look/done"}
+    return render("packages/look.sh.j2", **values, **paths)
+
+
 def tools_script(
     network: JobNetwork,
     tools: ToolEnvironment = TOOLS,

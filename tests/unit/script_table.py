@@ -57,6 +57,7 @@ from tests.unit.rendered_scripts import (
     driver_script,
     engine_build_script,
     lock_holder_script,
+    packages_look_script,
     packages_script,
     rig_build,
     rig_on_cards,
@@ -132,6 +133,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         job_network(BUNDLED.roots, BUNDLED.network), sent=f"{STATE}/jobs/rw-job-tools/files"
     ),
     "packages from a bundle": lambda: packages_script(BUNDLED),
+    "packages that apt takes of a bundle": lambda: packages_look_script(BUNDLED),
     "cuda toolkit": lambda: cuda_toolkit(""),
     "cuda toolkit that is patched": lambda: cuda_toolkit(APPLY_PROGRAM_TEXT),
     "trees": lambda: render("trees/look.sh.j2", program=render_tree_program("tree_records"), asked='{"a": "b c"}'),

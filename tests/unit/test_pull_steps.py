@@ -17,7 +17,7 @@ import pytest
 
 from rigwright.host.generation_layout import ACTIVATING, META, PROVEN, digest_generation
 from rigwright.pull.publication import PullPayload, RootJob
-from roles.pull.host import run, served_generation
+from roles.pull.host import root_jobs, run, served_generation
 from roles.pull.host.settings import PullRecord, PullSettings, RecordUnreadable
 from tests.unit.published_boxes import DAY, NOW, PublishedWorld, PublisherKeys
 
@@ -51,7 +51,9 @@ class StandInSystemd:
         if self.count == self.ends:
             raise Killed
 
-    def run_root_job(self, settings: PullSettings, unit: str, script: str, argument: str = "") -> tuple[bool, str]:
+    def run_root_job(
+        self, settings: PullSettings, unit: str, script: str, argument: str = "", **limits: object
+    ) -> tuple[bool, str]:
         """Run a script, as far as it moves the link."""
         self.jobs.append(script)
         self.step()
@@ -77,11 +79,11 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> PublisherKeys:
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInSystemd:
     made = StandInSystemd(tmp_path / "box")
     monkeypatch.setattr(run, "run_root_job", made.run_root_job)
-    for module in (run, served_generation):
+    for module in (run, root_jobs, served_generation):
         monkeypatch.setattr(module, "run_program", lambda *words: (3, "inactive"))
     monkeypatch.setattr(run, "list_findings", lambda settings: [])
     monkeypatch.setattr(run, "find_new_faults", lambda settings, before: made.faults)
-    monkeypatch.setattr(run, "wait_for_job", lambda unit: None)
+    monkeypatch.setattr(run, "wait_for_job", lambda settings, unit, limits: None)
     for name in ("replace", "rename"):
         monkeypatch.setattr(f"os.{name}", _with_step(getattr(os, name), made))
     return made
@@ -265,7 +267,13 @@ def test_a_failed_generation_stays_failed_after_a_kill_in_its_return(
 
 
 def _die_in_return(
-    systemd: StandInSystemd, moved: bool, settings: PullSettings, unit: str, script: str, argument: str = ""
+    systemd: StandInSystemd,
+    moved: bool,
+    settings: PullSettings,
+    unit: str,
+    script: str,
+    argument: str = "",
+    **limits: object,
 ) -> tuple[bool, str]:
     if script == "restore":
         if moved:
@@ -274,7 +282,7 @@ def _die_in_return(
     return systemd.run_root_job(settings, unit, script, argument)
 
 
-def _die(*words: object) -> None:
+def _die(*words: object, **limits: object) -> None:
     raise Killed
 
 
@@ -316,14 +324,14 @@ def test_a_large_script_is_in_no_record(world: PublishedWorld, systemd: StandInS
 def test_a_removal_that_begins_excludes_a_pull(
     world: PublishedWorld, systemd: StandInSystemd, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    monkeypatch.setattr(served_generation, "run_program", lambda *words: (3, f"{state}\n"))
+    monkeypatch.setattr(root_jobs, "run_program", lambda *words: (3, f"{state}\n"))
     assert outcome(world) == ("busy", "busy")
     assert (world.record["text"], systemd.jobs) == ("a removal is running", [])
 
 
 def test_a_program_that_does_not_end_is_ended() -> None:
-    status, text = served_generation.run_program("sleep", "600", limit=0.1)
-    assert (status, text) == (served_generation.ENDED, "sleep has not ended within 0 s")
+    status, text = root_jobs.run_program("sleep", "600", limit=0.1)
+    assert (status, text) == (root_jobs.ENDED, "sleep has not ended within 0 s")
 
 
 def test_a_box_that_loads_is_busy_and_one_that_is_busy_for_long_is_reported(

@@ -83,6 +83,7 @@ ELSEWHERE = {
     "roles/nvidia_cards/host/power.py": "tests/unit/test_driver_power.py: root's own record",
     "roles/host_probe.py": "its own program",
     "roles/owned_state/host/state_fingerprint.py": "tests/unit/test_owned_state.py: root's own record",
+    "roles/pull/host/root_jobs.py": "tests/unit/test_pull_limits.py: any progress of a job",
     "roles/trees/host/tree_records.py": "tests/unit/test_trees.py: root's own record",
     "roles/trees/host/reconcile.py": "its own plan",
     "roles/weights/host/client.py": "tests/unit/test_weights_hub.py: what the hub's client logs",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
@@ -251,3 +252,9 @@ def test_no_host_can_be_reached(inventory: Path, tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     check_bom((tmp_path / "out.json").read_text())
+
+
+def test_the_library_has_no_types_for_the_absent_fields() -> None:
+    """With a release that has them, docs/guides/sbom.md names fewer, and the file can have more."""
+    assert [name for name in ("formulation", "compositions", "annotations", "signature") if hasattr(Bom, name)] == []
+    assert [name for name in ("model_card", "data") if hasattr(Component, name)] == []

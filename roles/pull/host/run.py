@@ -29,17 +29,14 @@ from rigwright.safe_text import printable
 from rigwright.signing.refusals import SignatureRefused
 
 from .fetch import PAYLOAD, REPORT, STATEMENT, TIMESTAMP
+from .root_jobs import JobStopped, download_limits, is_up, run_program, run_root_job, wait_for_job
 from .served_generation import (
     LOADING,
     GenerationFolders,
     describe_missing,
     describe_unsettled,
     find_new_faults,
-    is_up,
     list_findings,
-    run_program,
-    run_root_job,
-    wait_for_job,
 )
 from .settings import PullRecord, PullSettings, RecordUnreadable, read_bounded, write_whole
 
@@ -52,6 +49,7 @@ if TYPE_CHECKING:
 
 REASON = re.compile("[a-z_]{0,40}")
 RESTORE = "restore"  # the script that activates the earlier generation again, during an attempt
+SLOW = "slow"  # the reason of a job that was stopped at a limit
 MOST_TRIES = 2  # of a generation whose activation was interrupted
 MOST_TEXT = 400  # characters of a reason
 OUTCOMES = ("current", "activated", "refused", "unreachable", "failed", "busy")
@@ -200,12 +198,21 @@ class BoxPull:
         write_whole(f"{settings.state}/{RESTORE}", payload.restore[base], 0o600)
         self.record.value |= {"attempt": attempt, "tries": tries}
         self.record.write()
-        served, text = run_root_job(settings, JOB, payload.activate[base], str(new))
+        limits = folders.activation_limits(number, new)
+        try:
+            served, text = run_root_job(settings, JOB, payload.activate[base], str(new), limits=limits)
+        except JobStopped as error:
+            raise self._end_stopped(attempt, error) from None
         return self._end_attempt(attempt, served, text)
 
     def _fetch_weights(self, payload: PullPayload) -> None:
         if payload.fetch and not self._is_done(payload.fetch.test):
-            fetched, text = run_root_job(self.settings, payload.fetch.unit, payload.fetch.script)
+            limits = download_limits(self.settings)
+            try:
+                fetched, text = run_root_job(self.settings, payload.fetch.unit, payload.fetch.script, limits=limits)
+            except JobStopped as error:
+                # its files stay: the next run continues from there, and other runs get the deploy lock in between
+                raise PullEnded("failed", SLOW, f"weights are not fetched: {error}; the next pull continues") from None
             if not fetched or not self._is_done(payload.fetch.test):
                 raise PullEnded("unreachable", "weights", f"weights are not fetched: {text}")
 
@@ -215,9 +222,13 @@ class BoxPull:
     def _continue_attempt(self) -> str:
         """End an attempt that was interrupted: whether its generation serves is read from the box."""
         attempt, folders = self.record.value["attempt"], self.folders
-        wait_for_job(JOB)
+        try:
+            wait_for_job(self.settings, JOB, folders.activation_limits(attempt["base"], attempt["number"]))
+        except JobStopped as error:
+            attempt.setdefault("fault", f"its activation: {error}")
+            attempt.setdefault("reason", SLOW)
         number, found = folders.read_current(), folders.read_digest(attempt["number"])
-        if attempt["serial"] in self.record.failed:
+        if "fault" in attempt:
             raise self._return_to_base(attempt)
         if found == attempt["digest"] and number == attempt["number"]:
             served = folders.is_proven(number) and not folders.is_activating()
@@ -231,12 +242,13 @@ class BoxPull:
         raise PullEnded("busy", "interrupted", "the activation was interrupted; the next run repeats it")
 
     def _end_attempt(self, attempt: dict[str, Any], served: bool, text: str) -> str:
-        settings, number = self.settings, self.folders.read_current()
+        settings, folders, number = self.settings, self.folders, self.folders.read_current()
         faults = [text] if not served else find_new_faults(settings, attempt["before"])
         if not faults and number == attempt["number"]:
             if attempt["record"] and not self._is_done(attempt["record"][2]):
                 # where it fails, a check says so, and the next deploy repeats it
-                run_root_job(settings, *attempt["record"][:2])
+                with suppress(JobStopped):
+                    run_root_job(settings, *attempt["record"][:2], limits=folders.activation_limits(number))
             self._accept(attempt["serial"], attempt["digest"])
             return "activated"
         # first: no kill during the return lets the generation be tried again
@@ -245,18 +257,30 @@ class BoxPull:
         self.record.write()
         raise self._return_to_base(attempt)
 
+    def _end_stopped(self, attempt: dict[str, Any], error: JobStopped) -> PullEnded:
+        """Return from an activation that was stopped at a limit: it counts as an interrupted one."""
+        attempt |= {"fault": f"its activation: {error}", "reason": SLOW}
+        self.record.write()
+        return self._return_to_base(attempt)
+
     def _return_to_base(self, attempt: dict[str, Any]) -> PullEnded:
         """Activate the earlier generation again, unless it serves; returns the end of the pull."""
-        folders, number = self.folders, self.folders.read_current()
+        folders, number, fault = self.folders, self.folders.read_current(), ""
         # a changed folder has no digest
-        if number == attempt["number"] and folders.read_digest(number) in (attempt["digest"], ""):
+        moved = number == attempt["number"] and folders.read_digest(number) in (attempt["digest"], "")
+        # an activation that was stopped may have stopped units before it moved the link
+        if moved or (number == attempt["base"] and folders.is_activating()):
             script = (read_bounded(f"{self.settings.state}/{RESTORE}", MOST_PAYLOAD) or b"").decode()
-            run_root_job(self.settings, JOB, script, str(attempt["base"]))
+            limits = folders.activation_limits(attempt["base"], attempt["number"])
+            try:
+                run_root_job(self.settings, JOB, script, str(attempt["base"]), limits=limits)
+            except JobStopped as error:
+                fault = f": {error}"
             number = folders.read_current()
         self.record.value["attempt"] = None
-        is_back = number == attempt["base"]
-        back = f"generation {number} serves" if is_back else "the earlier generation did not come back"
-        return PullEnded("failed", "gate", f"{attempt['fault']} ({back})")
+        is_back = number == attempt["base"] and not folders.is_activating()
+        back = f"generation {number} serves" if is_back else f"the earlier generation did not come back{fault}"
+        return PullEnded("failed", attempt.get("reason", "gate"), f"{attempt['fault']} ({back})")
 
     def _accept(self, serial: int, digest: str) -> None:
         self.record.value |= {"serial": serial, "digest": digest, "attempt": None, "tries": None}

@@ -9,12 +9,12 @@ import pwd
 import re
 import shutil
 import stat
-import subprocess
 import sys
 import time
 
 from rigwright.host.generation_layout import ACTIVATING, META, PROVEN, digest_entries, file_mode
 
+from .root_jobs import JobLimits, run_program
 from .settings import write_whole
 
 TYPE_CHECKING = False  # as in settings.py
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 NUMBER = re.compile("generations/([1-9][0-9]{0,8})")
 FILE_BYTES = 8 << 20  # of a file that is read
 SERIOUS = ("critical", "high")
-PROGRAM_S = 600.0  # seconds for a program that answers, such as systemctl or a test of files
-ENDED = 124  # exit status, as that of timeout
+UNIT_TIMEOUT = re.compile("^Timeout(Start|Stop)Sec=([0-9]{1,6})$", re.MULTILINE)
+DEFAULT_TIMEOUT_S = 90  # systemd's own, for a unit without these lines
+DRAIN_S = 4500.0  # seconds of an activation for all that is no unit: an hour for requests in progress, and programs
 LOADING = "activating"
 ASLEEP = ("inactive", LOADING, "deactivating")  # of an instance on demand: no start, or one under way
 GATE_TRIES, GATE_PAUSE_S = 4, 5.0  # a unit that has just started may not have all of its state
@@ -99,6 +100,23 @@ class GenerationFolders:
         number = max(self.list_numbers(), default=0) + 1
         os.rename(new, f"{self.folder}/{number}")
         return number
+
+    def activation_limits(self, *numbers: int) -> JobLimits:
+        """The limits of an activation: starts and stops of all units of these generations, as those declare them."""
+        seconds = [
+            _read_timeouts(f"{place}/{name}")
+            for number in numbers
+            for place, _, names in os.walk(f"{self.folder}/{number}/units")
+            for name in names
+            if name.endswith(".service")
+        ]
+        return JobLimits(DRAIN_S + max(seconds, default=0), DRAIN_S + sum(seconds))
+
+
+def _read_timeouts(path: str) -> int:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        found = dict(UNIT_TIMEOUT.findall(file.read(FILE_BYTES)))
+    return sum(int(found.get(name, DEFAULT_TIMEOUT_S)) for name in ("Start", "Stop"))
 
 
 def digest_folder(folder: str, without: Sequence[str]) -> str:
@@ -183,60 +201,6 @@ def _read_word(path: str) -> str:
             return (file.readline(200).split() or [""])[0]
     except OSError:
         return ""
-
-
-def run_program(*words: str, limit: float | None = PROGRAM_S) -> tuple[int, str]:
-    """Run a program; returns its exit status and its output.
-
-    Args:
-        words: The program and its arguments.
-        limit: Seconds after which it is ended; None for a job, whose steps have limits of their own.
-    """
-    try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
-            timeout=limit,
-        )
-    except subprocess.TimeoutExpired:
-        return ENDED, f"{words[0]} has not ended within {limit:.0f} s"
-    return done.returncode, done.stdout.decode(errors="replace")
-
-
-def run_root_job(settings: PullSettings, unit: str, script: str, argument: str = "") -> tuple[bool, str]:
-    """Run a script as the transient unit in which a deploy runs it; returns its success and the end of its log."""
-    folder = f"{settings.jobs}/{unit}"
-    os.makedirs(folder, 0o755, exist_ok=True)
-    log = f"{folder}/log"
-    write_whole(f"{folder}/script", script, 0o600)
-    write_whole(log, "")
-    run_program("systemctl", "reset-failed", f"{unit}.service")
-    status, complaint = run_program(
-        *("systemd-run", "--quiet", "--wait", f"--unit={unit}", "--service-type=exec", "--nice=5"),
-        *(f"--property=StandardOutput=append:{log}", f"--property=StandardError=append:{log}"),
-        *("--property=PrivateTmp=yes", "--setenv=HOME=/root", "--setenv=LC_ALL=C.UTF-8"),
-        *("/bin/sh", f"{folder}/script", *([argument] if argument else [])),
-        limit=None,
-    )
-    with open(log, encoding="utf-8", errors="replace") as file:
-        lines = [line.strip() for line in file.read(1 << 20).splitlines() if line.strip()]
-    return status == 0, (lines[-1] if lines else complaint.strip())[:400]
-
-
-def wait_for_job(unit: str) -> None:
-    """Wait until a job that an earlier run has begun ends."""
-    while is_up(f"{unit}.service"):
-        time.sleep(1.0)
-
-
-def is_up(unit: str) -> bool:
-    """Whether a unit is neither inactive nor failed: `systemctl is-active` counts no unit that starts or ends."""
-    state = run_program("systemctl", "show", "--property=ActiveState", "--value", "--", unit)[1].strip()
-    return state not in ("inactive", "failed")
 
 
 def list_findings(settings: PullSettings) -> list[list[str]]:

@@ -65,6 +65,7 @@ class PullSettings:
         self.fetched: str = root + value["fetched"]
         self.deploy_lock: str = root + value["deploy_lock"]
         self.jobs: str = root + value["jobs"]
+        self.download_progress: str = root + value["download_progress"]
         self.started_from: str = root + value["started_from"]
         self.metrics: str = value["metrics"] and root + value["metrics"]
         self.signers = TrustedSigners(
