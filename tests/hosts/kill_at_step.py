@@ -171,11 +171,12 @@ def run_case(box: Box, step: str, process: str, limit: float) -> dict[str, objec
                 continue
             pids = box.victims(process, arriving, leaving) if process != NONE else []
             if pids or process == NONE:
+                began = time.monotonic()
                 for pid in pids:
                     # one of two workers may have ended by itself
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-                row = {"step": step, "process": process, "at": time.monotonic(), "phases": box.phases}
+                row = {"step": step, "process": process, "at": began, "phases": box.phases}
                 return {**row, "arriving": arriving, "leaving": leaving, "pids": pids}
         time.sleep(POLL_S)
     return None
