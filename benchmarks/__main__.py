@@ -418,6 +418,7 @@ def pullers(boxes: int, file: str | None) -> None:
 @click.option("--residence", type=click.IntRange(0, 600), default=5, show_default=True, help="Of `on_demand`.")
 @click.option("--router/--no-router", "with_router", default=True, show_default=True, help="Whether it is measured.")
 @click.option("--kills", type=click.FloatRange(0, 3600), default=0, help="Seconds between kills of Rigwright's parts.")
+@click.option("--card", "with_card", is_flag=True, help="Memory of a stand-in card, not of the host.")
 @JSON_OPTION
 def on_demand(
     release: str,
@@ -428,6 +429,7 @@ def on_demand(
     residence: int,
     with_router: bool,
     kills: float,
+    with_card: bool,
     file: str | None,
 ) -> None:
     """Time wakes beside bare starts of the engine, and random models beside llama-server's router mode.
@@ -436,7 +438,9 @@ def on_demand(
     for models at random, half of them by streams; both servers get the same requests. A wake begins with the request of
     a client at the gateway and ends with the first token. Needs root and some ten minutes.
     """
-    effort = benchmarks.on_demand.OnDemandEffort(pairs, seconds, clients, tuple(models), residence, with_router, kills)
+    effort = benchmarks.on_demand.OnDemandEffort(
+        pairs, seconds, clients, tuple(models), residence, with_router, kills, with_card
+    )
     with errors() as show:
         report = benchmarks.on_demand.measure(release, effort, show)
     if file:

@@ -28,6 +28,7 @@ from benchmarks.on_demand_host import (
 )
 from benchmarks.on_demand_load import RandomLoad
 from benchmarks.on_demand_results import LoadRow, OnDemandReport, WakePair
+from benchmarks.stand_in_card import install_card, need_of_device
 from lab.hosts import LabHost
 from rigwright.project_root import ROOT
 
@@ -36,6 +37,8 @@ ROUTER = "bench-router"
 SOCKET, KEY = "/run/bench-bare.sock", f"/etc/rigwright/credentials/{SLEEPER}.api-key"
 OURS, THEIRS = "Rigwright", "llama-server's router"
 RESIDENCY = "rigwright_residency"
+# of a stand-in card: what a model needs, and models at the same time -> the card's memory
+NEED_MIB, CARD_MIB = 700, {1: 1200, 2: 1900}
 # a model's name is between these in the lines of the journal that say that it starts
 OUR_START, THEIR_START = ("", " is starting"), ("spawning server instance with name=", "")
 
@@ -52,6 +55,8 @@ class OnDemandEffort:
     with_router: bool = True
     kills: float = 0.0
     """Seconds between two kills, restarts or reloads while clients ask; 0: none."""
+    with_card: bool = False
+    """Whether models have memory of a stand-in card, in place of the host's."""
     tokens: int = 16
 
 
@@ -79,6 +84,9 @@ def measure(release: str, effort: OnDemandEffort, show: Callable[[str], None]) -
         with TemporaryDirectory(prefix="rigwright-bench-") as folder:
             show(f"deploying a host with {count} models")
             with deploy_on_demand(Path(folder), release, models, budget) as box:
+                if effort.with_card:
+                    install_card(box.host, CARD_MIB[at_a_time])
+                    need_of_device(box.host, "0", NEED_MIB)
                 for number in range(0 if wakes else effort.pairs):
                     show(f"wake {number + 1} of {effort.pairs}")
                     wakes.append(measure_pair(box, is_bare_first=number % 2 == 1))

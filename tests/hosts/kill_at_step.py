@@ -149,6 +149,14 @@ def is_loading(box: Box, arriving: str, leaving: str) -> bool:
     return there and (SOCKETS / arriving / "api.sock").exists() and not (LINKS / arriving).exists()
 
 
+def is_answered(box: Box, arriving: str, leaving: str) -> bool:
+    """The engine has its link, and systemd or the ledger does not know yet that the start has ended."""
+    del leaving
+    if not box.engines[arriving] or not (LINKS / arriving).exists():
+        return False
+    return box.phases[arriving] == "starting" or "ready" in map(command, processes(box.groups[arriving]))
+
+
 STEPS: dict[str, Callable[[Box, str, str], bool]] = {
     "waiting": is_waiting,
     "announced": lambda box, _, leaving: box.phases[leaving] == "leaving" and bool(box.engines[leaving]),
@@ -157,7 +165,7 @@ STEPS: dict[str, Callable[[Box, str, str], bool]] = {
     "ordered": lambda box, arriving, _: box.phases[arriving] == "starting" and not box.engines[arriving],
     "starting": is_starting,
     "loading": is_loading,
-    "answered": lambda box, arriving, _: box.phases[arriving] == "starting" and (LINKS / arriving).exists(),
+    "answered": is_answered,
 }
 
 

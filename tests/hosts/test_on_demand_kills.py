@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import re
 import shlex
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -137,6 +139,8 @@ def test_a_kill_at_any_step_ends_only_requests_of_the_killed_process(box: OnDema
         wait_until(partial(is_served, box, name), f"an answer of {name}")
     ended = [one for one in rows if one.problem]
     refused = sum(one.is_refusal or "asleep" in one.problem for one in ended)
+    print(Counter((kill.step, kill.process) for kill in kills for one in ended if is_explained(one, kill)))
+    print(Counter(re.sub("[0-9]+", "0", one.problem) for one in ended))  # TEMPORARY
     print(f"{len(cases)} kills, {len(rows)} requests, {len(ended)} ended, {refused} of these refused in a pause")
     assert len(kills) == len(cases)
     assert [one for one in ended if not any(is_explained(one, kill) for kill in kills)] == []

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from benchmarks.on_demand_host import BUDGETS, GATEWAY_PORT, OnDemandBox, write_operator_folder
 from benchmarks.on_demand_load import RandomLoad, RandomRequest
+from benchmarks.stand_in_card import install_card, need_of_device, take_of_card
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.conftest import BootHost
@@ -22,32 +24,7 @@ from tests.hosts.support import run_deploy
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 AT = f"127.0.0.1:{GATEWAY_PORT}"
 TOKENS, RESIDENCE_S = 8, 2
-CONFIG = "/etc/rigwright/current/residency.json"
 MIB_NEEDED, MIB_TOTAL, MIB_TAKEN = 700, 1200, 600
-STAND_IN_SMI = f"""#!/usr/bin/python3 -IS
-# Stand-in for nvidia-smi: one card, on which each llama-server has the memory that it has of the host.
-import glob, re, sys
-def mib(pid):
-    with open(f"/proc/{{pid}}/status") as file:
-        return int(re.search(r"VmRSS:\\s+(\\d+)", file.read())[1]) // 1024
-def name(pid):
-    with open(f"/proc/{{pid}}/comm") as file:
-        return file.read().strip()
-rows = {{}}
-for pid in (path[6:] for path in glob.glob("/proc/[0-9]*")):
-    try:
-        if name(pid) == "llama-server":
-            rows[pid] = mib(pid)
-    except (OSError, TypeError):
-        pass
-with open("/srv/taken") as file:
-    used = sum(rows.values()) + int(file.read())
-card = "GPU-00000000-0000-0000-0000-000000000000"
-if "--query-gpu" in sys.argv[1]:
-    print(f"0, {{card}}, {{used}}, {{max(0, {MIB_TOTAL} - used)}}")
-for pid, size in rows.items() if "compute-apps" in sys.argv[1] else ():
-    print(f"{{pid}}, {{card}}, {{size}}")
-"""
 
 
 @contextmanager
@@ -61,27 +38,10 @@ def deployed(
     yield OnDemandBox(host, inventory, models)
 
 
-def need_of(box: OnDemandBox, device: str) -> None:
-    """Have each instance need memory of a device, as its declaration says."""
-    change = f"""
-import json
-value = json.load(open("{CONFIG}"))
-for one in value["instances"].values():
-    one["floor"], one["fingerprint"] = {{"{device}": {MIB_NEEDED} << 20}}, ""
-json.dump(value, open("{CONFIG}", "w"))
-"""
-    box.host.run(f"python3 -c {shlex.quote(change)} && systemctl restart rigwright_residency")
-
-
 def take_card(host: LabHost) -> Callable[[int], None]:
     """A stand-in card; the function has another process take so many MiB of it."""
-
-    def take(size: int) -> None:
-        host.run(f"echo {size} > /srv/taken")
-
-    take(0)
-    host.run(f"printf %s {shlex.quote(STAND_IN_SMI)} > /usr/bin/nvidia-smi && chmod 755 /usr/bin/nvidia-smi")
-    return take
+    install_card(host, MIB_TOTAL)
+    return partial(take_of_card, host)
 
 
 def take_host(host: LabHost) -> Callable[[int], None]:
@@ -146,7 +106,7 @@ def test_another_process_takes_the_memory_and_the_loaded_model_serves_on(
 ) -> None:
     with deployed(lab, boot(first_run.layer), tmp_path, ("one", "two"), BUDGETS[1]) as box:
         take = stand_in(box.host)
-        need_of(box, device)
+        need_of_device(box.host, device, MIB_NEEDED)
         (first,) = ask(box, "one", plain=0.0)
         assert not first.problem, first
 
