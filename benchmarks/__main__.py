@@ -26,6 +26,7 @@ import benchmarks.weight_fetch
 from benchmarks import BenchmarkFailed
 from benchmarks.memory_fit.__main__ import plan_trial, run_folder
 from benchmarks.memory_fit.trial import EngineSettings, as_report
+from benchmarks.on_demand_results import LOAD_HEAD, MODEL_HEAD
 from cli.bench_options import JSON_OPTION, parse_counts
 from cli.output_file import write_output
 from cli.tables import format_size, print_table
@@ -410,12 +411,14 @@ def pullers(boxes: int, file: str | None) -> None:
 
 @main.command("on-demand")
 @RELEASE
-@click.option("--pairs", type=click.IntRange(1, 100), default=10, show_default=True, help="Of a wake and a bare start.")
+@click.option("--pairs", type=click.IntRange(0, 100), default=10, show_default=True, help="Of a wake and a bare start.")
 @click.option("--seconds", type=click.FloatRange(1, 86400), default=60, show_default=True, help="Of each load.")
 @click.option("--clients", type=click.IntRange(1, 1000), default=8, show_default=True, help="Of each load.")
 @click.option("--models", callback=parse_counts, default="2,5", show_default=True, help="That clients ask for.")
 @click.option("--residence", type=click.IntRange(0, 600), default=5, show_default=True, help="Of `on_demand`.")
 @click.option("--router/--no-router", "with_router", default=True, show_default=True, help="Whether it is measured.")
+@click.option("--kills", type=click.FloatRange(0, 3600), default=0, help="Seconds between kills of Rigwright's parts.")
+@click.option("--card", "with_card", is_flag=True, help="Memory of a stand-in card, not of the host.")
 @JSON_OPTION
 def on_demand(
     release: str,
@@ -425,21 +428,27 @@ def on_demand(
     models: list[int],
     residence: int,
     with_router: bool,
+    kills: float,
+    with_card: bool,
     file: str | None,
 ) -> None:
     """Time wakes beside bare starts of the engine, and random models beside llama-server's router mode.
 
-    On one throwaway host, by llama.cpp on the processor, with memory for one model at a time. Clients ask for models at
-    random, half of them by streams; both servers get the same requests. A wake begins with the request of a client at
-    the gateway and ends with the first token. Needs root and some ten minutes.
+    By llama.cpp on the processor of a throwaway host, with memory for one of two models, or two of more. Clients ask
+    for models at random, half of them by streams; both servers get the same requests. A wake begins with the request of
+    a client at the gateway and ends with the first token. Needs root and some ten minutes.
     """
-    effort = benchmarks.on_demand.OnDemandEffort(pairs, seconds, clients, tuple(models), residence, with_router)
+    effort = benchmarks.on_demand.OnDemandEffort(
+        pairs, seconds, clients, tuple(models), residence, with_router, kills, with_card
+    )
     with errors() as show:
         report = benchmarks.on_demand.measure(release, effort, show)
     if file:
         write_output(file, report.as_json())
-    head = ("server", "models", "seconds", "requests", "lost", "refused", "wait P50 s", "P95 s", "longest s", "tokens")
-    print_table(head, [one.table_row() for one in report.loads])
+    print_table(LOAD_HEAD, [one.table_row() for one in report.loads])
+    print_table(MODEL_HEAD, [row for one in report.loads for row in one.model_rows()])
+    for line in (line for one in report.loads for line in one.problems()):
+        click.echo(line)
     click.echo(report.goal())
     click.echo(f"{report.date}, {report.cpus} CPUs, {clients} clients, residence {residence} s, load {report.load:.1f}")
 

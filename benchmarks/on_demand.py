@@ -1,110 +1,46 @@
 """Models on demand: wakes beside bare starts of the same command, and random models beside llama-server's router mode.
 
-Both on one throwaway host, on the processor. Wakes and bare starts take turns, so that a busy machine is busy for both.
-The router mode is that of the same llama-server, with the same arguments and as many models at a time as the budget of
-Rigwright's instances holds; its clients send the same requests.
+All on throwaway hosts, on the processor. Wakes and bare starts take turns, so that a busy machine is busy for both.
+The router mode is that of the same llama-server, with the arguments of an instance's own unit and as many models at a
+time as the budget of Rigwright's instances holds; its clients send the same requests.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 
 from benchmarks import BenchmarkFailed
 from benchmarks.on_demand_host import (
-    BUDGET,
-    CONTEXT,
+    BUDGETS,
     GATEWAY_PORT,
     ROUTER_PORT,
-    SLOTS,
-    THREADS,
     WEIGHT,
     OnDemandBox,
     deploy_on_demand,
+    disturb_regularly,
 )
-from benchmarks.on_demand_load import RandomLoad, RandomRequest
+from benchmarks.on_demand_load import RandomLoad
+from benchmarks.on_demand_results import LoadRow, OnDemandReport, WakePair
+from benchmarks.stand_in_card import install_card, need_of_device
 from lab.hosts import LabHost
 from rigwright.project_root import ROOT
 
-GOAL = 1.2
 SLEEPER, IDLE_S, SLEEP_LIMIT_S = "m1", 3, 60.0
 ROUTER = "bench-router"
 SOCKET, KEY = "/run/bench-bare.sock", f"/etc/rigwright/credentials/{SLEEPER}.api-key"
 OURS, THEIRS = "Rigwright", "llama-server's router"
-
-
-@dataclass(frozen=True)
-class WakePair:
-    """A wake and a bare start, one after the other."""
-
-    wake_s: float
-    bare_s: float
-
-    @property
-    def ratio(self) -> float:
-        """How often the bare start fits into the wake."""
-        return self.wake_s / self.bare_s
-
-
-@dataclass(frozen=True)
-class LoadRow:
-    """The end of a load's requests."""
-
-    server: str
-    models: int
-    seconds: float
-    requests: list[RandomRequest]
-
-    def waits(self) -> list[float]:
-        """Seconds to the first token of streams, and to other answers; in order of size."""
-        return sorted(one.first_s for one in self.requests if not one.problem) or [0.0]
-
-    def table_row(self) -> tuple[str, ...]:
-        """The figures."""
-        waits = self.waits()
-        return (
-            *(self.server, str(self.models), f"{self.seconds:.0f}", str(len(self.requests))),
-            str(sum(one.is_lost for one in self.requests)),
-            str(sum(one.is_refusal for one in self.requests)),
-            *(f"{median(waits):.1f}", f"{waits[int(0.95 * (len(waits) - 1))]:.1f}", f"{waits[-1]:.1f}"),
-            str(sum(one.tokens for one in self.requests)),
-        )
-
-
-@dataclass(frozen=True)
-class OnDemandReport:
-    """All figures of a run."""
-
-    date: str
-    cpus: int
-    load: float
-    clients: int
-    residence: int
-    wakes: list[WakePair]
-    loads: list[LoadRow]
-
-    def goal(self) -> str:
-        """Whether the goal is reached."""
-        ratio = median(one.ratio for one in self.wakes)
-        seconds = (median(one.wake_s for one in self.wakes), median(one.bare_s for one in self.wakes))
-        word = "reached" if ratio <= GOAL else "missed"
-        return (
-            f"wake {seconds[0]:.2f} s, bare start {seconds[1]:.2f} s, median ratio {ratio:.2f} of {len(self.wakes)} "
-            f"pairs ({min(one.ratio for one in self.wakes):.2f} to {max(one.ratio for one in self.wakes):.2f}); "
-            f"goal {GOAL}: {word}"
-        )
-
-    def as_json(self) -> str:
-        """All of it."""
-        return json.dumps(asdict(self), indent=1)
+RESIDENCY = "rigwright_residency"
+# of a stand-in card: what a model needs, and models at the same time -> the card's memory
+NEED_MIB, CARD_MIB = 700, {1: 1200, 2: 1900}
+# a model's name is between these in the lines of the journal that say that it starts
+OUR_START, THEIR_START = ("", " is starting"), ("spawning server instance with name=", "")
 
 
 @dataclass(frozen=True)
@@ -117,6 +53,10 @@ class OnDemandEffort:
     models: tuple[int, ...]
     residence: int
     with_router: bool = True
+    kills: float = 0.0
+    """Seconds between two kills, restarts or reloads while clients ask; 0: none."""
+    with_card: bool = False
+    """Whether models have memory of a stand-in card, in place of the host's."""
     tokens: int = 16
 
 
@@ -134,24 +74,33 @@ def measure(release: str, effort: OnDemandEffort, show: Callable[[str], None]) -
         RuntimeError: a program fails that makes the lab.
         TimeoutError: the host does not answer.
     """
-    names = [f"m{number}" for number in range(1, max(*effort.models, 1) + 1)]
-    models = {name: {"idle": IDLE_S if name == SLEEPER else 0} for name in names}
-    with TemporaryDirectory(prefix="rigwright-bench-") as folder:
-        show("deploying a host")
-        budget = {"host_memory": BUDGET, "residence": effort.residence}
-        with deploy_on_demand(Path(folder), release, models, budget) as box:
-            wakes = []
-            for number in range(effort.pairs):
-                show(f"wake {number + 1} of {effort.pairs}")
-                wakes.append(measure_pair(box, is_bare_first=number % 2 == 1))
-            loads = []
-            for count in effort.models:
+    wakes: list[WakePair] = []
+    loads = []
+    for count in effort.models:
+        names = [f"m{number}" for number in range(1, count + 1)]
+        models = {name: {"idle": IDLE_S if name == SLEEPER else 0} for name in names}
+        at_a_time = at_the_same_time(count)
+        budget = {"host_memory": BUDGETS[at_a_time], "residence": effort.residence}
+        with TemporaryDirectory(prefix="rigwright-bench-") as folder:
+            show(f"deploying a host with {count} models")
+            with deploy_on_demand(Path(folder), release, models, budget) as box:
+                if effort.with_card:
+                    install_card(box.host, CARD_MIB[at_a_time])
+                    need_of_device(box.host, "0", NEED_MIB)
+                for number in range(0 if wakes else effort.pairs):
+                    show(f"wake {number + 1} of {effort.pairs}")
+                    wakes.append(measure_pair(box, is_bare_first=number % 2 == 1))
                 for server in (OURS, THEIRS) if effort.with_router else (OURS,):
                     show(f"{count} models, {server}")
-                    loads.append(measure_load(box, server, names[:count], effort))
-            load = os.getloadavg()[0]
+                    loads.append(measure_load(box, server, at_a_time, effort))
+                load = os.getloadavg()[0]
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return OnDemandReport(now, os.cpu_count() or 1, load, effort.clients, effort.residence, wakes, loads)
+
+
+def at_the_same_time(models: int) -> int:
+    """Models that the memory holds: of five two, so that one of them has to be chosen to leave."""
+    return 1 if models < 3 else 2
 
 
 def measure_pair(box: OnDemandBox, *, is_bare_first: bool) -> WakePair:
@@ -189,33 +138,41 @@ def measure_bare_start(host: LabHost) -> float:
     return float(host.run(shlex.join(["python3", "-I", "-c", program, SOCKET, KEY, *engine_command(host)])))
 
 
-def measure_load(box: OnDemandBox, server: str, models: list[str], effort: OnDemandEffort) -> LoadRow:
+def measure_load(box: OnDemandBox, server: str, at_a_time: int, effort: OnDemandEffort) -> LoadRow:
     """Run clients through the gateway, or through llama-server's router."""
-    port = GATEWAY_PORT
+    port, unit, mark, kills = GATEWAY_PORT, RESIDENCY, OUR_START, effort.kills
     if server == THEIRS:
-        start_router(box.host, models)
-        port = ROUTER_PORT
-    load = RandomLoad(f"127.0.0.1:{port}", tuple(models), effort.clients, effort.seconds, effort.tokens)
+        port, unit, mark, kills = ROUTER_PORT, ROUTER, THEIR_START, 0.0
+        start_router(box, at_a_time)
+    load = RandomLoad(f"127.0.0.1:{port}", box.models, effort.clients, effort.seconds, effort.tokens)
+    began = time.time()
     try:
-        return LoadRow(server, len(models), effort.seconds, box.run_load(load))
+        with disturb_regularly(box.host, kills) as disturbances:
+            requests = box.run_load(load)
+        loads = box.count_loads(unit, mark, began)
+        longest = max(box.load_seconds().values()) if server == OURS else 0.0
+        shape = (len(box.models), at_a_time, effort.seconds, effort.residence)
+        return LoadRow(server, *shape, requests, loads, longest, len(disturbances))
     finally:
         if server == THEIRS:
             box.host.run(f"systemctl stop {ROUTER}")
         else:
             # the router's models are to have the processors for themselves
-            for name in models:
+            for name in box.models:
                 box.host.run(f"systemctl stop rigwright-{name}")
 
 
-def start_router(host: LabHost, models: list[str]) -> None:
-    """Start llama-server's router mode with one model at a time, and wait until it answers."""
+def start_router(box: OnDemandBox, at_a_time: int) -> None:
+    """Start llama-server's router mode with the arguments of an instance, and wait until it answers."""
     weight = f"/srv/models/{WEIGHT}/1/{WEIGHT}.gguf"
-    preset = "".join(f"[{name}]\nmodel = {weight}\n" for name in models)
-    (server,) = engine_command(host)[:1]
-    options = ["--ctx-size", CONTEXT, "--parallel", SLOTS, "--threads", THREADS, "--n-gpu-layers", 0, "--fit", "off"]
-    options += ["--load-mode", "none", "--models-preset", "/run/bench.ini", "--models-max", 1]
-    command = [server, "--host", "127.0.0.1", "--port", ROUTER_PORT, *options]
-    run = ["systemd-run", "--quiet", "--collect", f"--unit={ROUTER}", *map(str, command)]
-    host.run(f"printf %s {shlex.quote(preset)} > /run/bench.ini && {shlex.join(run)}")
+    preset = "".join(f"[{name}]\nmodel = {weight}\n" for name in box.models)
+    server, *arguments = engine_command(box.host)
+    for option in ("--model", "--alias", "--host", "--api-key-file"):
+        place = arguments.index(option)
+        del arguments[place : place + 2]
+    options = ["--models-preset", "/run/bench.ini", "--models-max", str(at_a_time)]
+    command = [server, "--host", "127.0.0.1", "--port", str(ROUTER_PORT), *arguments, *options]
+    run = ["systemd-run", "--quiet", "--collect", f"--unit={ROUTER}", *command]
+    box.host.run(f"printf %s {shlex.quote(preset)} > /run/bench.ini && {shlex.join(run)}")
     url = f"http://127.0.0.1:{ROUTER_PORT}/health"
-    host.run(f"timeout 60 sh -c 'until curl -sf {url} > /dev/null; do sleep 0.2; done'")
+    box.host.run(f"timeout 60 sh -c 'until curl -sf {url} > /dev/null; do sleep 0.2; done'")

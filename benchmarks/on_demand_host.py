@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from benchmarks import BenchmarkFailed
 from benchmarks.gateway_host import rigwright
@@ -23,12 +26,14 @@ from lab.throwaway_lab import ThrowawayLab
 from rigwright.project_root import ROOT
 from rigwright.supply.lock import rows_digest
 
-BUDGET = "1200M"
+# Memory of models at the same time -> `host_memory`
+BUDGETS = {1: "1200M", 2: "1700M"}
 GATEWAY_PORT, ROUTER_PORT, FIRST_PORT = 8000, 9000, 8020
-CONTEXT, SLOTS, THREADS = 32768, 4, 2
+# one thread: on a busy machine several would wait for each other
+CONTEXT, SLOTS, THREADS = 32768, 4, 1
 WEIGHT = "sleeping-rig"
-# 104 million weights, 208 MB, and a KV cache of 402 MB, all in memory of the process. BUDGET holds one model by its
-# declaration (1147 MB), and not two as measured (about 680 MB each).
+# 104 million weights, 208 MB, and a KV cache of 402 MB, all in memory of the process. Each of BUDGETS holds one model
+# by its declaration (1147 MB), and as many as measured (about 680 MB each) as its key says.
 SIZE = tiny_model.LlamaSize(layers=12, width=768, heads=12, kv_heads=4, feed_forward=3072, context=CONTEXT)
 CATALOG = f"""
 [inputs.{WEIGHT}]
@@ -51,6 +56,37 @@ load-mode = "none"
 """
 
 
+DISTURBANCES = (
+    "systemctl kill --signal=KILL rigwright_residency.service",
+    "systemctl reload rigwright_gateway.service",
+    "systemctl restart rigwright_residency.service",
+    "systemctl kill --signal=KILL rigwright_router.service",
+)
+
+
+@dataclass(frozen=True)
+class RunningLoad:
+    """Clients that run."""
+
+    process: subprocess.Popen[str]
+    said: IO[str]
+    wrong: IO[str]
+
+    def rows(self) -> list[RandomRequest]:
+        """Their requests, once they have ended."""
+        status = self.process.wait()
+        for file in (self.said, self.wrong):
+            file.seek(0)
+        if status:
+            raise BenchmarkFailed(self.wrong.read()[-1000:])
+        return [RandomRequest(**row) for row in json.load(self.said)]
+
+    def finish(self) -> list[RandomRequest]:
+        """Their requests, once each has ended the one under way."""
+        self.process.terminate()
+        return self.rows()
+
+
 @dataclass(frozen=True)
 class OnDemandBox:
     """The host, deployed."""
@@ -61,22 +97,71 @@ class OnDemandBox:
 
     def run_load(self, load: RandomLoad) -> list[RandomRequest]:
         """Run clients in the host's network."""
+        with self.begin_load(load) as clients:
+            return clients.rows()
+
+    @contextmanager
+    def begin_load(self, load: RandomLoad) -> Iterator[RunningLoad]:
+        """Clients in the host's network, gone when the block ends."""
         program = [sys.executable, "-I", str(ROOT / "benchmarks" / "on_demand_load.py")]
-        done = subprocess.run(
-            ["ip", "netns", "exec", self.host.namespace, *program],
-            input=json.dumps(asdict(load)),
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise BenchmarkFailed(done.stderr[-1000:])
-        return [RandomRequest(**row) for row in json.loads(done.stdout)]
+        command = ["ip", "netns", "exec", self.host.namespace, *program]
+        with (
+            TemporaryFile("w+") as said,
+            TemporaryFile("w+") as wrong,
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=said, stderr=wrong, text=True) as process,
+        ):
+            try:
+                assert process.stdin
+                process.stdin.write(json.dumps(asdict(load)))
+                process.stdin.close()
+                yield RunningLoad(process, said, wrong)
+            finally:
+                process.kill()
+
+    def load_seconds(self) -> dict[str, float]:
+        """Of each instance's last load, as the ledger has it."""
+        ledger = json.loads(self.host.run("cat /var/lib/rigwright/residency/ledger.json"))
+        return {name: float(row["load_seconds"]) for name, row in ledger["instances"].items()}
+
+    def count_loads(self, unit: str, mark: tuple[str, str], since: float) -> dict[str, int]:
+        """Model -> the lines of a unit's journal with its name in the mark, from a time on."""
+        command = ("journalctl", f"--unit={unit}", f"--since=@{since:.3f}", "--output=cat", "--no-pager")
+        journal = self.host.run(shlex.join(command))
+        lines = journal.splitlines()
+        return {name: sum(is_marked(line, name, mark) for line in lines) for name in self.models}
 
     def loaded(self) -> set[str]:
         """The models with active units."""
         units = (f"rigwright-{name}" for name in self.models)
         states = self.host.run(shlex.join(("systemctl", "is-active", *units)), check=False).split()
         return {name for name, state in zip(self.models, states, strict=True) if state == "active"}
+
+
+def is_marked(line: str, name: str, mark: tuple[str, str]) -> bool:
+    """Whether a line has a name between the two parts of a mark, as whole words."""
+    pattern = rf"(?:^|{re.escape(mark[0])}){re.escape(name)}{re.escape(mark[1])}(?!\S)"
+    return re.search(pattern if mark[0] else rf"^{pattern}", line) is not None
+
+
+@contextmanager
+def disturb_regularly(host: LabHost, every: float) -> Iterator[list[str]]:
+    """Kill, restart and reload by turns while the block runs; yields the commands that ran."""
+    ended, ran = threading.Event(), list[str]()
+
+    def disturb() -> None:
+        while not ended.wait(every):
+            ran.append(DISTURBANCES[len(ran) % len(DISTURBANCES)])
+            host.run(ran[-1])
+
+    thread = threading.Thread(target=disturb)
+    if every:
+        thread.start()
+    try:
+        yield ran
+    finally:
+        ended.set()
+        if every:
+            thread.join()
 
 
 def write_operator_folder(

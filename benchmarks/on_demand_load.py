@@ -1,7 +1,8 @@
 """Clients that ask for models at random, streams and plain answers in turns.
 
 Nothing but Python's own library: `python3 -I on_demand_load.py < LOAD`, where LOAD is `RandomLoad` as JSON. The seed
-gives each client the same sequence of requests for every server. Prints one line of JSON: a list of `RandomRequest`.
+gives each client the same sequence of requests for every server. SIGTERM has each client finish its request and begin
+no other one. Prints one line of JSON: a list of `RandomRequest`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import signal
 import sys
 import threading
 import time
@@ -37,6 +39,8 @@ class RandomLoad:
     """Requests of each client at most; 0: as many as there is time for."""
     plain: float = 0.5
     """The share of requests that are no streams."""
+    zero: float = 0.0
+    """The time of the monotonic clock from which `began` counts; 0: when the load begins."""
 
 
 @dataclass
@@ -47,7 +51,7 @@ class RandomRequest:
     model: str
     stream: bool
     began: float
-    """Seconds since the load began."""
+    """Seconds since the load's zero."""
     status: int = 0
     first_s: float = 0.0
     """To the first token of a stream; to the answer otherwise."""
@@ -117,21 +121,23 @@ def read_stream(answer: http.client.HTTPResponse, one: RandomRequest, zero: floa
         one.problem = "the stream ended early"
 
 
-def run_load(load: RandomLoad) -> list[RandomRequest]:
+def run_load(load: RandomLoad, stop: threading.Event | None = None) -> list[RandomRequest]:
     """Run all clients to their end; requests in the order in which they began."""
-    zero = time.monotonic()
+    ended = stop or threading.Event()
+    until = time.monotonic() + load.seconds
+    zero = load.zero or time.monotonic()
     found: list[RandomRequest] = []
 
     def run_client(number: int) -> None:
         chance = random.Random(f"{load.seed} {number}")
         count = 0
-        while time.monotonic() - zero < load.seconds and not (load.requests and count >= load.requests):
+        while time.monotonic() < until and not ended.is_set() and not (load.requests and count >= load.requests):
             count += 1
             one = RandomRequest(number, chance.choice(load.models), chance.random() >= load.plain, 0.0)
             send_request(load, one, zero)
             found.append(one)
             if one.problem:
-                time.sleep(min(one.retry_s or 0.5, LONGEST_PAUSE_S))
+                ended.wait(min(one.retry_s or 0.5, LONGEST_PAUSE_S))
 
     threads = [threading.Thread(target=run_client, args=(number,)) for number in range(load.clients)]
     for thread in threads:
@@ -143,8 +149,10 @@ def run_load(load: RandomLoad) -> list[RandomRequest]:
 
 def main() -> None:
     """Run the load of standard input."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     value = json.load(sys.stdin)
-    rows = run_load(RandomLoad(**value | {"models": tuple(value["models"])}))
+    rows = run_load(RandomLoad(**value | {"models": tuple(value["models"])}), stop)
     print(json.dumps([asdict(one) for one in rows]))
 
 

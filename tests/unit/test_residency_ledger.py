@@ -222,6 +222,16 @@ def test_a_failed_start_answers_all_its_clients_and_backs_off() -> None:
     assert made.answers[last] == "refused failed 10 broken"
 
 
+def test_failures_with_a_regular_stop_between_them_are_not_in_a_row() -> None:
+    specs = {"one": InstanceSpec(SIX), "two": InstanceSpec(SIX)}
+    before = LedgerState({"one": Entry(LEAVING, failures=3), "two": Entry()}, [Waiter("1", "two", 0.0)])
+    units = {"one": UnitObserved("active"), "two": UnitObserved()}
+    card = {CARD: MemoryDevice(8 * GIB, 6 * GIB, {"one": 6 * GIB})}
+    after, actions = decide(specs, before, Observation(100.0, units, card, {"one": 0, "two": 0}))
+    assert Action("stop", "one") in actions
+    assert after.entries["one"].failures == 0
+
+
 def test_memory_of_other_processes_counts() -> None:
     made = box()
     made.foreign = 5 * GIB

@@ -214,6 +214,8 @@ class _Step:
             if self.seen.requests.get(name) == 0 or (name in proof_victims and late >= CUT_S):
                 self.enter(name, STOPPING)
                 self.act("stop", name)
+                # it has not ended by itself: two failures with this between them are not in a row
+                entry.failures = 0
             else:
                 self.act("cut" if name in proof_victims and late >= 0 else "leave", name)
 

@@ -1,0 +1,65 @@
+"""A stand-in card of a throwaway host: its nvidia-smi tells of it, and engines on the processor have its memory."""
+
+from __future__ import annotations
+
+import shlex
+
+from lab.hosts import LabHost
+
+CONFIG = "/etc/rigwright/current/residency.json"
+TAKEN = "/srv/stand-in-card-taken"
+PROGRAM = """#!/usr/bin/python3 -IS
+# Stand-in for nvidia-smi: one card, on which each llama-server has the memory that it has of the host, and another
+# process what a file says. Its queries and rows are those of the real one.
+import glob, re, sys
+
+def sizes():
+    for path in glob.glob("/proc/[0-9]*"):
+        try:
+            with open(path + "/comm") as file:
+                is_engine = file.read() == "llama-server\\n"
+            with open(path + "/status") as file:
+                found = re.search(r"VmRSS:\\s+(\\d+)", file.read())
+        except OSError:
+            continue
+        if is_engine and found:
+            yield path[6:], int(found[1]) // 1024
+
+rows = dict(sizes())
+with open("TAKEN") as file:
+    used = sum(rows.values()) + int(file.read())
+card = "GPU-00000000-0000-0000-0000-000000000000"
+if sys.argv[1] == "--query-gpu=index,uuid,memory.used,memory.free":
+    print(f"0, {card}, {used}, {max(0, TOTAL - used)}")
+elif sys.argv[1] == "--query-compute-apps=pid,gpu_uuid,used_memory":
+    for pid, size in rows.items():
+        print(f"{pid}, {card}, {size}")
+else:
+    sys.exit(1)
+"""
+
+
+def install_card(host: LabHost, total: int) -> None:
+    """A card with so many MiB, and no other process on it."""
+    take_of_card(host, 0)
+    program = PROGRAM.replace("TOTAL", str(total)).replace("TAKEN", TAKEN)
+    host.run(f"printf %s {shlex.quote(program)} > /usr/bin/nvidia-smi && chmod 755 /usr/bin/nvidia-smi")
+
+
+def take_of_card(host: LabHost, size: int) -> None:
+    """Have another process take so many MiB of the card."""
+    host.run(f"echo {size} > {TAKEN}")
+
+
+def need_of_device(host: LabHost, device: str, size: int) -> None:
+    """Have each instance on demand need so many MiB of a device: a card by its number, or `host`."""
+    change = f"""
+import json
+with open("{CONFIG}") as file:
+    value = json.load(file)
+for one in value["instances"].values():
+    one["floor"], one["fingerprint"] = {{"{device}": {size} << 20}}, ""
+with open("{CONFIG}", "w") as file:
+    json.dump(value, file)
+"""
+    host.run(f"python3 -c {shlex.quote(change)} && systemctl restart rigwright_residency")
