@@ -21,7 +21,7 @@ from checks.check_items import item_params, parse_identifiers, reject_duplicate_
 from checks.direct_calls import DirectCalls
 from checks.failure_causes import CheckFailure, group_failures
 from checks.host_checks import HERE, TARGET, CheckFunction, HostCheck, fleet_links, list_host_checks, of_item
-from checks.host_report import EndedHost, build_host_report, build_result, render_report
+from checks.host_report import CheckCall, EndedHost, build_host_report, build_result, render_report
 from checks.remedy import render_place
 from checks.result_metrics import AdvisoryCounts, write_check_metrics
 from checks.result_waivers import apply_waivers, pass_waived
@@ -132,6 +132,8 @@ class ChecksPlugin:
             for name, seen in sorted(self.look.hosts.items())
             if name in items or any(one.find_parts(seen.rig) for one in self.functions)
         }
+        for unneeded in self.look.hosts.keys() - left:
+            self.look.end_host(unneeded)
         name = self.look.choose_next_host(left) if left else ""
         while left:
             mine, chosen = left.pop(name), name
@@ -167,9 +169,7 @@ class ChecksPlugin:
         """Run a check of ours at one go: pytest's own way, of three parts with hooks around each, takes longer."""
         self.look.give_turn()
 
-        call = pytest.CallInfo.from_call(
-            partial(self._call_check, check), "call", reraise=(pytest.exit.Exception, KeyboardInterrupt)
-        )
+        call = CheckCall.run(partial(self._call_check, check))
         self.config.hook.pytest_runtest_logreport(report=self._make_report(check, call))
 
     def _call_check(self, check: HostCheck) -> None:
@@ -189,12 +189,12 @@ class ChecksPlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
         """A verdict of a user's own check."""
-        return self._make_report(of_item(item), call)
+        return self._make_report(of_item(item), CheckCall.from_pytest(call))
 
-    def _make_report(self, check: HostCheck, call: pytest.CallInfo[None]) -> pytest.TestReport:
+    def _make_report(self, check: HostCheck, call: CheckCall) -> pytest.TestReport:
         """A verdict and its words; no traceback is made, which takes longer than a check."""
         target, function = check.target, check.function
-        error = call.excinfo.value if call.excinfo else None
+        error = call.error
         items, waivable = (error.shown_items, error.waivable_items) if isinstance(error, Drift) else ((), ())
         how = next((str(value) for name, value in reversed(check.user_properties) if name == "how"), "")
         result = build_result(function.mark, check.part, call, how, self.inventory, target, several=self.look.several)
@@ -229,6 +229,7 @@ class ChecksPlugin:
     def _end_host(self, name: str) -> None:
         """Reduce what is known of a host to what reports need, while others are judged; its observer gets results."""
         self.calls.forget()
+        self.look.end_host(name)
         if name in self.results:
             self.ended[name] = self.ends.submit(self._reduce_host, name)
 

@@ -98,7 +98,9 @@ def accept_changes(inventory: str, limit: str | None, author: str, *, yes: bool,
         raise ChecksRejected(str(error)) from None
     status, proposals = STATUS["as declared"], dict[str, Proposal]()
     for name, seen in run.hosts.items():
-        if run.is_out_of_reach(name):
+        is_away = run.is_out_of_reach(name)
+        run.end_host(name)
+        if is_away:
             print_prose(f"{name}: {seen.why}", err=True)
             status = STATUS["not reached"]
             continue

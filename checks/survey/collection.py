@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, cast
 
-from checks.survey.answers import SurveyAnswers
+from checks.survey.answers import SurveyAnswers, read_survey
 from checks.survey.health import HEALTH
 from checks.survey.section import SurveyScope
 from checks.survey.sections import list_sections
@@ -18,12 +18,12 @@ from checks.survey.survey_program import (
     NO_PYTHON,
     collect_questions,
     describe_failed_survey,
-    parse_answers,
     parse_probe_line,
     parse_read_line,
     parse_waiting_line,
     render_further_questions,
     render_survey_program,
+    unpack_answers,
 )
 from rigwright.model.rig import Rig
 from rigwright.operate import instance_health
@@ -93,6 +93,6 @@ def take_survey(
     if answer.status == BLANK_HOST:
         return SurveyAnswers({HEALTH.name: {"told": asdict(instance_health.BLANK_HOST_FACTS)}}, NO_PYTHON)
     try:
-        return SurveyAnswers(parse_answers(answer.out), program=sent.hexdigest())
+        return read_survey(unpack_answers(answer.out), sent.hexdigest())
     except ValueError as error:
         raise ValueError(describe_failed_survey(error, answer.complaint, answer.status)) from None
