@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any, cast
 
 from checks.survey.answers import SurveyAnswers, read_survey
@@ -26,12 +27,30 @@ from checks.survey.survey_program import (
     unpack_answers,
 )
 from rigwright.model.rig import Rig
+from rigwright.model.shared_results import share_results
 from rigwright.operate import instance_health
 from rigwright.plan.plan_inputs import TargetState
 from roles import root_shell
 
 SURVEY_PATIENCE = 60.0
 """Seconds in which a host runs its probe, and in which it prints a line while its sections are under way."""
+
+
+@share_results
+def _collect_early_questions(
+    rig: Rig, deep: bool, compares_entries: bool
+) -> tuple[float, Mapping[str, tuple[float, object]]]:
+    """The time limit of the longest section in seconds, and the questions that are asked at once."""
+    # these sections know nothing of the target state
+    scope = SurveyScope(rig, cast("TargetState", None), deep, compares_entries)
+    limit = max(section.time_limit(scope) for section in list_sections())
+    return limit, collect_questions(scope, list_sections("early"))
+
+
+@lru_cache(8)
+def _digest_begin(begin: str) -> Any:
+    """hashlib's SHA-256 of a program."""
+    return hashlib.sha256(begin.encode())
 
 
 def take_survey(
@@ -63,14 +82,10 @@ def take_survey(
         ValueError: the survey was not run to its end; its text says what the host has said instead.
         roles.root_shell.ConnectionGone: the connection is gone.
     """
-    # sections that are asked at once know nothing of the target state
-    early = SurveyScope(rig, cast("TargetState", None), deep, compares_entries)
-    limit = max(section.time_limit(early) for section in list_sections())
-    begin = render_survey_program(
-        collect_questions(early, list_sections("early")), probe, (section.name for section in list_sections("probed"))
-    )
+    limit, questions = _collect_early_questions(rig, deep, compares_entries)
+    begin = render_survey_program(questions, probe, (section.name for section in list_sections("probed")))
 
-    sent = hashlib.sha256(begin.encode())
+    sent = _digest_begin(begin).copy()
 
     def rest(line: bytes) -> str | None:
         found = parse_probe_line(line)

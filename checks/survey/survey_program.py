@@ -10,7 +10,7 @@ import re
 import shlex
 import zlib
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +109,26 @@ def render_survey_program(
             `render_further_questions` follows.
         later: Sections that are asked then.
     """
-    begun, packed = _pack_modules(HOST, (*questions, *later))
+    return _pack_program((*questions, *later), probe, json.dumps(questions))
+
+
+@lru_cache(8)
+def _pack_program(sections: tuple[str, ...], probe: str, questions: str) -> str:
+    """The program with these questions; many hosts of a fleet have the same."""
+    begun, packed = _pack_modules(HOST, sections)
     packed = packed.copy()
-    end = packed.compress(f"{probe!r}, {json.dumps(questions)!r})\n".encode()) + packed.flush()
+    end = packed.compress(f"{probe!r}, {questions!r})\n".encode()) + packed.flush()
     return base64.b64encode(begun + end).decode() + "\n"
 
 
 def render_further_questions(questions: Mapping[str, tuple[float, object]]) -> str:
     """The input of COMMAND after its probe's findings: questions that these lead to."""
-    return base64.b64encode(zlib.compress(json.dumps(questions).encode(), FAST)).decode() + "\n"
+    return _pack_questions(json.dumps(questions))
+
+
+@lru_cache(8)
+def _pack_questions(questions: str) -> str:
+    return base64.b64encode(zlib.compress(questions.encode(), FAST)).decode() + "\n"
 
 
 def parse_probe_line(line: bytes) -> list[str] | None:
