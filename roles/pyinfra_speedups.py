@@ -41,8 +41,10 @@ def pop_global_arguments(state: Any, host: Any, kwargs: dict[str, Any]) -> tuple
     config = ctx_config.get() or state.config
     defaults = find_argument_defaults(host, config)
     of_deploy = host.current_deploy_kwargs or {}
-    arguments, names = {}, []
+    arguments, names = dict(defaults), list[str]()
     for key, kind, meta in GLOBAL_ARGUMENTS:
+        if not (key in kwargs or key in of_deploy or meta.handler):
+            continue
         default = defaults[key]
         if key in kwargs:
             names.append(key)

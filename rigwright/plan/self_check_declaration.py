@@ -170,7 +170,7 @@ def render_self_check(rig: Rig, system: str) -> dict[str, str]:
     declaration = {declaration_path(rig.roots): render_declaration(rig, system)}
     texts = {**render_program(rig.roots), **declaration}
     texts |= render_self_check_units(rig) | render_self_check_rules(rig)
-    texts |= render_rotation_files(rig) | render_units_of_rotation(rig)
+    texts |= {**render_rotation_files(rig), **render_units_of_rotation(rig)}
     texts |= render_pull_files(rig) | render_units_of_pull(rig)
     return {path: texts[path] for path in self_check_paths(rig.roots) if path in texts}
 

@@ -212,7 +212,7 @@ class SimulatedKill(BaseException):
 
 
 def test_a_run_that_was_killed_before_it_reached_a_host_is_finished_by_bring(keys, hosts, file, monkeypatch):
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise SimulatedKill
 
     with monkeypatch.context() as patched, pytest.raises(SimulatedKill):
