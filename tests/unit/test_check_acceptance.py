@@ -54,6 +54,7 @@ class FakeHosts:
             several=len(hosts) > 1,
             is_out_of_reach=lambda name: name == "gone",
             end_host=lambda name: None,
+            end=lambda: None,
         )
 
     def store(self, target: str, rig: None, accepted: HostAcceptance) -> None:
