@@ -30,6 +30,6 @@ def is_asleep_for(identifier: str, part: object, survey: SurveyAnswers | None) -
 
 def skip_asleep(check: HostCheck, survey: SurveyAnswers | None) -> None:
     """Skip a check of the process of an instance that is asleep."""
-    identifier = check.function.mark["identifier"]
-    if any(is_asleep_for(identifier, check.params.get(name), survey) for name in ("instance", "offered")):
+    about, identifier = check.function.about, check.function.mark["identifier"]
+    if about in ("instance", "offered") and is_asleep_for(identifier, check.params[about], survey):
         pytest.skip("it is asleep: the next request loads it")

@@ -37,6 +37,7 @@ from rigwright.serving.serving_state import ObservedServing, UnitUsage, render_s
 from rigwright.serving.unit_diff import WrittenUnits
 from rigwright.serving.weight_inventory import WeightInventory
 from roles import root_shell
+from roles.host_counts import show_counts
 from roles.host_pool import HostThreads
 
 T = TypeVar("T")
@@ -237,10 +238,10 @@ def connect_and_map(
         The looks by host, in the order of `targets`, and the hosts out of reach.
     """
     looks: dict[str, Future[T]] = {}
-    with HostThreads(len(targets)) as pool:
+    with HostThreads(len(targets)) as pool, show_counts(targets) as counts:
 
         def begin(name: str) -> None:
-            looks[name] = pool.submit(look, name)
+            looks[name] = pool.submit(counts.run, look, name)
 
         gone = connect_targets(state, targets, begin)
     return {name: looks[name].result() for name in targets if name not in gone}, gone

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -12,6 +11,34 @@ from checks.host_checks import TARGET, CheckFunction, HostCheck
 
 GIVEN = ("pytestconfig", "record_property")
 """Fixtures of pytest that checks may use here."""
+
+
+class CheckArguments:
+    """Values of fixtures for one call of a check."""
+
+    def __init__(self, check: HostCheck, config: pytest.Config, shared: dict[object, object]) -> None:
+        """Take the check's own values, and those that were made for its host."""
+        self.fixtures = cast("pytest.Function", check.function.item)._fixtureinfo.name2fixturedefs
+        self.own: dict[str, object] = {**check.params, "record_property": check.record_property}
+        """Those of this call only."""
+        self.known: dict[str, object] = {TARGET: self.own.pop(TARGET), "pytestconfig": config}
+        self.shared = shared
+
+    def find(self, name: str) -> object:
+        """The value of a fixture."""
+        if name in self.own:
+            return self.own[name]
+        if name in self.known:
+            return self.known[name]
+        fixture = self.fixtures[name][-1]
+        if fixture.func not in self.shared:
+            made = fixture.func(**{one: self.find(one) for one in fixture.argnames})
+            if any(one in self.own for one in fixture.argnames):
+                self.own[name] = made
+                return made
+            self.shared[fixture.func] = made
+        self.known[name] = self.shared[fixture.func]
+        return self.known[name]
 
 
 class DirectCalls:
@@ -32,32 +59,15 @@ class DirectCalls:
             TypeError: it needs pytest itself.
         """
         function = cast("pytest.Function", check.function.item)
-        if function.obj not in self.callable:
+        call = function.obj
+        if call not in self.callable:
             _require_callable(check.function)
-            self.callable.add(function.obj)
+            self.callable.add(call)
         if self.host != check.target:
             self.forget()
             self.host = check.target
-        own: dict[str, object] = {**check.params, "record_property": _record_in(check)}
-        shared: dict[str, object] = {TARGET: own.pop(TARGET), "pytestconfig": self.config}
-        fixtures = function._fixtureinfo.name2fixturedefs
-
-        def find(name: str) -> object:
-            if name in own:
-                return own[name]
-            if name in shared:
-                return shared[name]
-            fixture = fixtures[name][-1]
-            if fixture.func not in self.shared:
-                made = fixture.func(**{one: find(one) for one in fixture.argnames})
-                if any(one in own for one in fixture.argnames):
-                    own[name] = made
-                    return made
-                self.shared[fixture.func] = made
-            shared[name] = self.shared[fixture.func]
-            return shared[name]
-
-        function.obj(**{name: find(name) for name in function._fixtureinfo.argnames})
+        arguments = CheckArguments(check, self.config, self.shared)
+        call(**{name: arguments.find(name) for name in function._fixtureinfo.argnames})
 
     def forget(self) -> None:
         """Forget the values of the last host."""
@@ -76,7 +86,3 @@ def _require_callable(check: CheckFunction) -> None:
         if len(fixtures) != 1 or inspect.isgeneratorfunction(fixtures[0].func):
             raise TypeError(f"a check of ours cannot use {name}")
         left += fixtures[0].argnames
-
-
-def _record_in(check: HostCheck) -> Callable[[str, object], None]:
-    return lambda name, value: check.user_properties.append((name, value))

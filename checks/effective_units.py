@@ -34,6 +34,7 @@ MORE = {"PrivateUsersEx": {"yes": "self"}, "PrivateTmpEx": {"yes": "connected"}}
 LIMIT = re.compile("Limit[A-Z]+(Soft)?")
 # Settings from which systemd makes others (systemd.exec(5), systemd.service(5), systemd.resource-control(5)).
 PHYSICAL = re.compile("([0-9]+)%")
+CALL_FILTER = "SystemCallFilter"
 TOLERANCE = 0.02
 """Of an amount that is a part of the host's memory: systemd counts pages, the kernel's own among them."""
 
@@ -154,6 +155,12 @@ def _find_repetition(prop: str) -> re.Match[str] | None:
     return AGAIN.fullmatch(prop)
 
 
+@lru_cache(64)
+def _find_own_rules(props: frozenset[str]) -> frozenset[str]:
+    """Of properties those that are not simply compared with what systemd gives by itself."""
+    return frozenset(one for one in props if one == CALL_FILTER or LIMIT.fullmatch(one) or AGAIN.fullmatch(one))
+
+
 def find_property_differences(units: UnitSurvey, one: ExpectedUnit, memory_kib: int) -> list[PropertyDifference]:
     """Properties of a unit that are not as its text says, and not as systemd has them by itself.
 
@@ -167,8 +174,10 @@ def find_property_differences(units: UnitSurvey, one: ExpectedUnit, memory_kib: 
         return []
     wanted = ExpectedProperties(units, one)
     bare, shown = units.bare[one.kind], units.shown[one.name]
+    # any other property has the value that systemd gives by itself, and is to have it
+    own = bare.keys() & (_find_own_rules(frozenset(bare)) | wanted.declared.keys())
     found = []
-    for prop in sorted({*bare, *shown, *wanted.made}):
+    for prop in sorted({*own, *shown, *wanted.made}):
         if not _is_judged(prop):
             continue
         again = _find_repetition(prop)
@@ -187,7 +196,7 @@ def find_property_differences(units: UnitSurvey, one: ExpectedUnit, memory_kib: 
             said = "\n".join(unit_settings.canonical_shown_command(line) for line in re.split(r"\n(?=\{ )", said))
         said = unit_settings.canonical_value(prop, said)
         right = wanted.expected_value(prop)
-        if prop == "SystemCallFilter":
+        if prop == CALL_FILTER:
             right = _known_system_calls(units, right)
         if said != right and not _is_share_of_memory(right, said, memory_kib):
             found.append(PropertyDifference(one.name, prop, right, said))

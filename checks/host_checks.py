@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,11 @@ class HostCheck:
     """Fixtures with the values of this check: its host, and perhaps the part."""
     user_properties: list[tuple[str, object]] = field(default_factory=list)
 
-    @property
+    def record_property(self, name: str, value: object) -> None:
+        """Keep a property, as pytest's fixture of this name does."""
+        self.user_properties.append((name, value))
+
+    @cached_property
     def part(self) -> str:
         """The name of the part; empty for all of the host."""
         return find_part(self.params)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -31,15 +32,50 @@ from checks.survey.fingerprint import FINGERPRINT
 from checks.survey_run import SurveyedHost
 
 
+@dataclass(frozen=True)
+class CheckCall:
+    """The end of a check's call, or of a part of pytest's own protocol for it."""
+
+    error: BaseException | None
+    """The error that ended it; without its frames, which hold the host's answers."""
+    start: float
+    """Seconds since the epoch."""
+    took_s: float
+    when: Literal["setup", "call", "teardown"] = "call"
+
+    @classmethod
+    def from_pytest(cls, call: pytest.CallInfo[None]) -> CheckCall:
+        """That of a user's own check."""
+        error = call.excinfo.value if call.excinfo else None
+        return cls(error, call.start, call.duration, "call" if call.when == "collect" else call.when)
+
+    @classmethod
+    def run(cls, function: Callable[[], None]) -> CheckCall:
+        """Call one of ours.
+
+        Raises:
+            pytest.exit.Exception, KeyboardInterrupt: the run is to end.
+        """
+        start, began = time.time(), time.perf_counter()
+        error = None
+        try:
+            function()
+        except (pytest.exit.Exception, KeyboardInterrupt):
+            raise
+        except BaseException as raised:
+            error = raised.with_traceback(None)
+        return cls(error, start, time.perf_counter() - began)
+
+
 def build_result(
-    mark: dict[str, Any], part: str, call: pytest.CallInfo[None], note: str, inventory: str, host: str, *, several: bool
+    mark: dict[str, Any], part: str, call: CheckCall, note: str, inventory: str, host: str, *, several: bool
 ) -> Result:
     """The result of a check of a host of an inventory, which may have several.
 
     One that ends in no verdict does not hold: nothing was seen that conforms."""
     known: dict[str, Any] = {key: mark[key] for key in ("title", "severity", "why")}
-    known |= {"id": mark["identifier"], "part": part, "took_s": round(call.duration, 4)}
-    error = call.excinfo.value if call.excinfo else None
+    known |= {"id": mark["identifier"], "part": part, "took_s": round(call.took_s, 4)}
+    error = call.error
     if error is None:
         return Result(**known, verdict="ok", note=note)
     if isinstance(error, pytest.skip.Exception):
@@ -83,9 +119,7 @@ OUTCOMES: dict[Verdict, tuple[Literal["passed", "failed", "skipped"], Callable[[
 """Verdict -> what pytest calls it, and the words that it wants."""
 
 
-def render_report(
-    function: CheckFunction, target: str, result: Result, call: pytest.CallInfo[None]
-) -> pytest.TestReport:
+def render_report(function: CheckFunction, target: str, result: Result, call: CheckCall) -> pytest.TestReport:
     """The report of pytest about a result."""
     outcome, words = OUTCOMES["ok" if result.is_listed else result.verdict]
     return pytest.TestReport(
@@ -95,10 +129,10 @@ def render_report(
         {},
         outcome,
         words(function, result),
-        call.when,  # type: ignore[arg-type] # of an item, not of collecting
-        duration=call.duration,
+        call.when,
+        duration=call.took_s,
         start=call.start,
-        stop=call.stop,
+        stop=call.start + call.took_s,
     )
 
 

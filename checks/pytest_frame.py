@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -21,7 +22,7 @@ from checks.check_items import item_params, parse_identifiers, reject_duplicate_
 from checks.direct_calls import DirectCalls
 from checks.failure_causes import CheckFailure, group_failures
 from checks.host_checks import HERE, TARGET, CheckFunction, HostCheck, fleet_links, list_host_checks, of_item
-from checks.host_report import EndedHost, build_host_report, build_result, render_report
+from checks.host_report import CheckCall, EndedHost, build_host_report, build_result, render_report
 from checks.remedy import render_place
 from checks.result_metrics import AdvisoryCounts, write_check_metrics
 from checks.result_waivers import apply_waivers, pass_waived
@@ -67,6 +68,13 @@ ORDER = (
 """Files of checks in the order of the roles; others come after."""
 
 
+class ResultReporter(Protocol):
+    """A reporter that takes results without reports of pytest, which take longer than a check."""
+
+    def note_result(self, target: str, result: Result, area: str) -> None:
+        """Take the result of a check of a host; its area is the name of its file."""
+
+
 class ChecksPlugin:
     """Hooks for all checks, ours and a user's own."""
 
@@ -75,6 +83,8 @@ class ChecksPlugin:
         self.inventory = str(Path(look.inventory).absolute())
         self.functions: list[CheckFunction] = []
         """Our checks, those that are asked for."""
+        self.reporter: ResultReporter | None = None
+        """The only plugin that hears of checks that hold; None where others do."""
         self.gone: list[str] = []
         self.results: dict[str, list[Result]] = {}
         self.failures: dict[str, list[CheckFailure]] = {}
@@ -123,6 +133,7 @@ class ChecksPlugin:
         """Run the checks of hosts in the order of their names; a host that answers late comes after the others."""
         if session.testsfailed or session.config.option.collectonly:
             return None
+        self.reporter = find_only_reporter(session)
         items: dict[str, list[pytest.Item]] = {}
         for item in session.items:
             if not item.path.is_relative_to(HERE):
@@ -132,6 +143,8 @@ class ChecksPlugin:
             for name, seen in sorted(self.look.hosts.items())
             if name in items or any(one.find_parts(seen.rig) for one in self.functions)
         }
+        for unneeded in self.look.hosts.keys() - left:
+            self.look.end_host(unneeded)
         name = self.look.choose_next_host(left) if left else ""
         while left:
             mine, chosen = left.pop(name), name
@@ -167,10 +180,12 @@ class ChecksPlugin:
         """Run a check of ours at one go: pytest's own way, of three parts with hooks around each, takes longer."""
         self.look.give_turn()
 
-        call = pytest.CallInfo.from_call(
-            partial(self._call_check, check), "call", reraise=(pytest.exit.Exception, KeyboardInterrupt)
-        )
-        self.config.hook.pytest_runtest_logreport(report=self._make_report(check, call))
+        call = CheckCall.run(partial(self._call_check, check))
+        result = self._decide(check, call)
+        if result.verdict in ("ok", "skip") and self.reporter:
+            self.reporter.note_result(check.target, result, check.function.area)
+        else:
+            self.config.hook.pytest_runtest_logreport(report=self._make_report(check, call, result))
 
     def _call_check(self, check: HostCheck) -> None:
         seen = self.look.hosts[check.target]
@@ -189,26 +204,32 @@ class ChecksPlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
         """A verdict of a user's own check."""
-        return self._make_report(of_item(item), call)
+        check, ended = of_item(item), CheckCall.from_pytest(call)
+        return self._make_report(check, ended, self._decide(check, ended))
 
-    def _make_report(self, check: HostCheck, call: pytest.CallInfo[None]) -> pytest.TestReport:
-        """A verdict and its words; no traceback is made, which takes longer than a check."""
+    def _decide(self, check: HostCheck, call: CheckCall) -> Result:
+        """The verdict of a check; no traceback is made, which takes longer than a check."""
         target, function = check.target, check.function
-        error = call.excinfo.value if call.excinfo else None
+        error = call.error
         items, waivable = (error.shown_items, error.waivable_items) if isinstance(error, Drift) else ((), ())
         how = next((str(value) for name, value in reversed(check.user_properties) if name == "how"), "")
         result = build_result(function.mark, check.part, call, how, self.inventory, target, several=self.look.several)
         if result.verdict == "fail":
             result = apply_waivers(result, waivable, self.look.hosts[target].rig.waivers, self.today)
-        report = render_report(function, target, result, call)
-        if call.when == "call" or result.verdict != "ok":
+        if _is_decided(call, result):
             self.results.setdefault(target, []).append(result)
-            report.__dict__["decided"] = (target, result)
             if not function.is_ours:
                 self.own_checks.add(result.id)
             if result.verdict == "fail":
                 failed = items or ((result.expected, result.found),)
                 self.failures.setdefault(target, []).append(CheckFailure(result.id, result.part, failed))
+        return result
+
+    @staticmethod
+    def _make_report(check: HostCheck, call: CheckCall, result: Result) -> pytest.TestReport:
+        report = render_report(check.function, check.target, result, call)
+        if _is_decided(call, result):
+            report.__dict__["decided"] = (check.target, result, check.function.area)
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -229,6 +250,7 @@ class ChecksPlugin:
     def _end_host(self, name: str) -> None:
         """Reduce what is known of a host to what reports need, while others are judged; its observer gets results."""
         self.calls.forget()
+        self.look.end_host(name)
         if name in self.results:
             self.ended[name] = self.ends.submit(self._reduce_host, name)
 
@@ -308,6 +330,18 @@ class ChecksPlugin:
             round(time.time() - look.began, 3),
             sorted(hosts, key=lambda host: host.name),
         )
+
+
+def _is_decided(call: CheckCall, result: Result) -> bool:
+    """Whether a part of pytest's protocol is a check's verdict."""
+    return call.when == "call" or result.verdict != "ok"
+
+
+def find_only_reporter(session: pytest.Session) -> ResultReporter | None:
+    """The reporter, if no other plugin hears of a check that holds: JUnit's does, and perhaps one of a user's own."""
+    heard = session.config.hook.pytest_runtest_logreport.get_hookimpls()
+    others = [one.plugin for one in heard if one.plugin is not session]
+    return others[0] if len(others) == 1 and hasattr(others[0], "note_result") else None
 
 
 def find_links(seen: SurveyedHost) -> list[FleetLinks]:

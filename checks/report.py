@@ -70,14 +70,17 @@ class ChecksReporter(TerminalReporter):  # type: ignore[misc] # final, and made 
         """Print a check's lines once it is decided."""
         self._tests_ran = True
         if decided := report.__dict__.get("decided"):
-            target, result = decided
-            self.print_decided(target)
-            if result.verdict == "skip":
-                file = report.location[0].rpartition("/")[2]
-                self.left_out[target][file.removeprefix("test_").removesuffix(".py")] += 1
-            self.waiting.setdefault(target, []).extend([result] if result.verdict in LISTED_VERDICTS else [])
-            self.tally[target][result.verdict] += 1
-            self.print_progress(target, result)
+            self.note_result(*decided)
+
+    def note_result(self, target: str, result: Result, area: str) -> None:
+        """Print the lines of a decided check, and count it."""
+        self._tests_ran = True
+        self.print_decided(target)
+        if result.verdict == "skip":
+            self.left_out[target][area] += 1
+        self.waiting.setdefault(target, []).extend([result] if result.verdict in LISTED_VERDICTS else [])
+        self.tally[target][result.verdict] += 1
+        self.print_progress(target, result)
 
     def print_decided(self, target: str) -> None:
         """Print the failures of hosts other than the one whose checks run."""

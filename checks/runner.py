@@ -134,7 +134,10 @@ def run_checks(
     look.keeps_answers = bool(writers)
     look.yield_to_hosts()
     begun = StartedRunPlugin(look)
-    status = int(pytest.main(words, plugins=[begun]))
+    try:
+        status = int(pytest.main(words, plugins=[begun]))
+    finally:
+        look.end()
     if begun.refused:
         raise ChecksRejected(begun.refused)
     if begun.frame and not begun.broken and (begun.frame.results or begun.frame.gone):

@@ -14,6 +14,7 @@ from checks.survey.units import ExpectedUnit, expected_units
 from checks.unit_settings import parse_unit_settings
 from rigwright.engines import kind_of
 from rigwright.engines.container_spec import ContainerSpec
+from rigwright.model.shared_results import share_results
 
 CONTAINED = "runs in a container, which I01 to I07 check"
 Services = Mapping[str, tuple[ExpectedUnit, ServiceProcesses]]
@@ -26,6 +27,7 @@ def running_services(survey: SurveyAnswers, scope: SurveyScope) -> Services:
     return {name: (one, found[name]) for name, one in units if name in found and name not in within}
 
 
+@share_results
 def containers_by_unit(scope: SurveyScope) -> Mapping[str, ContainerSpec]:
     """The containers that instances run in, by unit."""
     rig, installations = scope.rig, scope.desired.installations

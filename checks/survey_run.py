@@ -6,12 +6,14 @@ connecting does.
 
 from __future__ import annotations
 
+import queue
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 MOMENT = 0.0005  # seconds; enough for whatever waits for a host to go on
 PATIENCE = 1.5  # seconds of waiting for a host before the terminal shows what for
 TURN = 0.005  # seconds for which it waits while another host is judged
+BACKLOG = 32  # hosts that have answered and are not decided; further ones are asked once it is smaller
 PER_HOST = 0.3  # seconds that a busy controller takes for each host, and in which it does not read answers of others
 
 
@@ -215,14 +218,24 @@ class SurveyRun:
         self.last = 0.0
         self.order_patience = PATIENCE
         """Seconds that are left of waiting for hosts in the order of their names."""
-        self.pool = HostThreads(len(self.hosts) + 1)
+        self.pool = HostThreads(len(self.hosts) + 2)
         self.answers: dict[str, Future[bool]] = {name: Future() for name in self.hosts}
         """Host -> whether it has answered."""
         self.unanswered = len(self.hosts)
-        for one in self.answers.values():
-            one.add_done_callback(self._count_answer)
+        self.undecided: set[str] = set()
+        """Hosts that have answered, or are out of reach, and whose checks are not decided."""
+        self.decided: set[str] = set()
+        for name, one in self.answers.items():
+            one.add_done_callback(partial(self._count_answer, name))
+        self.connected: set[str] = set()
         self.begun: set[str] = set()
-        """Hosts that are connected, and asked."""
+        """Hosts that are asked."""
+        self.waiting = queue.SimpleQueue[str]()
+        """Connected hosts, to be asked in this order; empty: there are no others."""
+        self.room = threading.Event()
+        """Set while a further host may be asked: the memory has room for the answers of some."""
+        self.room.set()
+        self.pool.submit(self._connect_hosts)
         self.pool.submit(self._survey_hosts)
         self.yield_to_hosts()
 
@@ -242,21 +255,32 @@ class SurveyRun:
         if problems:
             raise UnknownHost(str(Invalid(problems)))
 
-    def _survey_hosts(self) -> None:
-        """Ask each host as soon as it is connected."""
+    def _connect_hosts(self) -> None:
         targets = {name: seen.target for name, seen in self.hosts.items()}
         try:
-            gone = connect_targets(self.state, targets, self._begin_survey)
+            gone = connect_targets(self.state, targets, self._note_connection)
             for name, why in gone.items():
                 self.hosts[name].why = describe_unreachable_host(why)
                 self.answers[name].set_result(False)
             for name in targets:
                 if name not in gone:
-                    self._begin_survey(name)
+                    self._note_connection(name)
         except BaseException as error:  # raised where the answers are waited for
-            for name in {*targets} - self.begun:
+            for name in {*targets} - self.connected:
                 if not self.answers[name].done():
                     self.answers[name].set_exception(error)
+        self.waiting.put("")
+
+    def _note_connection(self, name: str) -> None:
+        if name not in self.connected:
+            self.connected.add(name)
+            self.waiting.put(name)
+
+    def _survey_hosts(self) -> None:
+        """Ask each host as soon as it is connected and there is room for its answer. One that hangs takes no room."""
+        for name in iter(self.waiting.get, ""):
+            self.room.wait()
+            self._begin_survey(name)
         self.pool.shutdown(wait=False)
 
     def _begin_survey(self, name: str) -> None:
@@ -270,8 +294,24 @@ class SurveyRun:
         except BaseException as error:  # as above
             self.answers[name].set_exception(error)
 
-    def _count_answer(self, _answer: Future[bool]) -> None:
+    def _count_answer(self, name: str, _answer: Future[bool]) -> None:
         self.unanswered -= 1
+        if name not in self.decided:
+            self.undecided.add(name)
+        if len(self.undecided) >= BACKLOG:
+            self.room.clear()
+
+    def end_host(self, name: str) -> None:
+        """Count a host as decided: there is room for the answer of another one."""
+        self.decided.add(name)
+        self.undecided.discard(name)
+        if len(self.undecided) < BACKLOG:
+            self.room.set()
+
+    def end(self) -> None:
+        """Let no host wait for its turn: the run is over."""
+        self.begun |= self.hosts.keys()
+        self.room.set()
 
     @staticmethod
     def yield_to_hosts() -> None:
@@ -279,14 +319,11 @@ class SurveyRun:
         time.sleep(MOMENT)
 
     def prepare_validators(self) -> None:
-        """Make what judges answers, until one is there: it would come before a first verdict."""
-        from checks.survey.sections import list_sections
+        """Make the validator of answers while hosts answer."""
+        from checks.survey.sections import survey_validator
 
-        for section in list_sections():
-            if any(one.done() for one in self.answers.values()):
-                return
-            _ = section.validator
-            self.yield_to_hosts()
+        survey_validator()
+        self.yield_to_hosts()
         gateways = [seen.rig.gateway for seen in self.hosts.values() if seen.rig.gateway]
         if any(certificate_owners(gateway) for gateway in gateways):
             import cryptography.x509  # noqa: F401 (certificates are judged by it, and it takes its time)
@@ -301,10 +338,11 @@ class SurveyRun:
             began = time.monotonic()
             wait([self.answers[first]], self.order_patience)
             self.order_patience -= time.monotonic() - began
+        place = {name: number for number, name in enumerate(names)}
         while True:
-            for name in names:
-                if self.answers[name].done():
-                    return name
+            if answered := self.undecided & place.keys():
+                return min(answered, key=place.__getitem__)
+            self.room.set()  # answers of hosts that no check is about take it
             # one that waits alone is reported with its sections
             if len(names) == 1 or wait([self.answers[name] for name in names], PATIENCE, FIRST_COMPLETED).done:
                 return next((name for name in names if self.answers[name].done()), first)
@@ -314,14 +352,21 @@ class SurveyRun:
     def is_out_of_reach(self, name: str) -> bool:
         """Wait until a host has answered; returns whether it is out of reach."""
         self.give_turn()
+        self._begin_if_connected(name)
         told = ""
         while not self._is_known(name, PATIENCE):
+            self._begin_if_connected(name)
             waits = ", ".join(self.hosts[name].waits)
             what = f"{name}: waiting for {waits or 'its answer'}" if name in self.begun else "waiting for connections"
             if what != told and not self.deep:  # its display shows it
                 print(what, file=sys.__stderr__, flush=True)
             told = what
         return not self.answers[name].result()
+
+    def _begin_if_connected(self, name: str) -> None:
+        """Ask a host that is waited for, whether there is room or not."""
+        if name in self.connected:
+            self._begin_survey(name)
 
     def give_turn(self) -> None:
         """Let hosts go on that have not answered, if they have waited for their turn."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from checks import DEPLOY, check
 from checks.drift_text import expect_none
@@ -118,7 +118,7 @@ def test_others(survey: SurveyAnswers, scope: SurveyScope) -> None:
     )
 
 
-def _involved(units: UnitSurvey, one: ExpectedUnit, ours: dict[str, ExpectedUnit]) -> Iterable[str]:
+def _involved(units: UnitSurvey, one: ExpectedUnit, ours: Mapping[str, ExpectedUnit]) -> Iterable[str]:
     asked = {word for name, value in parse_unit_settings(one.text) if name in TOLD for word in value.split()}
     for prop, usual in CLOSED.items():
         # a target waits for all that it pulls in, and nothing waits for Rigwright's

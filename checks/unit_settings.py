@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from signal import Signals
@@ -145,15 +146,24 @@ def property_of_setting(name: str) -> str:
     return f"{name.removesuffix('Sec')}USec" if name.endswith("Sec") else name
 
 
-def declared_properties(text: str, calls: Mapping[str, frozenset[str]]) -> dict[str, str]:
+@dataclass(frozen=True, eq=False)
+class SystemCallGroups:
+    """The groups of system calls of a host; hosts with equal ones have the same object."""
+
+    calls: Mapping[str, frozenset[str]]
+    """Group, with its `@` -> the system calls in it, and in its groups."""
+
+
+@lru_cache(1 << 9)
+def declared_properties(text: str, groups: SystemCallGroups) -> Mapping[str, str]:
     """Property -> its value, of all that a text sets, in the form that `canonical_value` gives what is found.
 
     Args:
         text: The unit's.
-        calls: Group of system calls, with its `@` -> what is in it.
+        groups: Of the host.
     """
     return {
-        prop: _canonical_filter(list(values), calls)
+        prop: _canonical_filter(list(values), groups.calls)
         if prop == "SystemCallFilter"
         else canonical_value(prop, "\n".join(values))
         for prop, values in _property_lines(text).items()

@@ -9,10 +9,10 @@ from functools import partial
 import click
 
 from checks import Drift
-from checks.connections import ConnectedHost, map_hosts
+from checks.connections import ConnectedHost
 from checks.survey.health import read_health
 from cli.exit_codes import InvalidRequest
-from cli.instance_access import InterruptHandler, connect_boxes, hold_deploy_lock, select_instances
+from cli.instance_access import InterruptHandler, hold_deploy_lock, map_boxes, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_refusals import refuse_foreign_server
 from cli.option_types import OutputFile, WholeNumber
@@ -63,12 +63,10 @@ def stress(
     """
     if grow and not soak:
         raise InvalidRequest("--grow needs --soak")
-    found, gone = connect_boxes(inventory, limit, instance)
-    wanted = select_instances(found, instance)
     interrupt = InterruptHandler()
 
     def run(box: ConnectedHost) -> HostVerdict:
-        mine = [one for of, one in wanted if of is box]
+        mine = [one for _, one in select_instances([box], instance)]
         told: list[InstanceVerdict] = [StressVerdict(one.name, one.variant_name) for one in mine]
         try:
             with hold_deploy_lock(box, f"bench stress of {inventory}"):
@@ -113,9 +111,8 @@ def stress(
     def _probes(stressed: StressTarget, box: ConnectedHost, one: Instance) -> Iterator[ProbeResult]:
         return stressed.run_soak(grow, lambda: _count_restarts(box, one)) if soak else stressed.run_probes()
 
-    hosts = map_hosts(found, run) + [
-        HostVerdict(name, "not reached", why=describe_unreachable_host(why)) for name, why in gone.items()
-    ]
+    hosts, gone = map_boxes(inventory, limit, instance, run)
+    hosts += [HostVerdict(name, "not reached", why=describe_unreachable_host(why)) for name, why in gone.items()]
     words = ("passed", "failed under load")
     finish_report(inventory, hosts, interrupted=interrupt.asked, as_json=as_json, junit=junit, words=words)
 

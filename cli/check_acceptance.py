@@ -97,15 +97,20 @@ def accept_changes(inventory: str, limit: str | None, author: str, *, yes: bool,
     except (UnknownHost, SystemExit) as error:
         raise ChecksRejected(str(error)) from None
     status, proposals = STATUS["as declared"], dict[str, Proposal]()
-    for name, seen in run.hosts.items():
-        if run.is_out_of_reach(name):
-            print_prose(f"{name}: {seen.why}", err=True)
-            status = STATUS["not reached"]
-            continue
-        made = _propose(name, seen)
-        status = status or int(made is None or bool(made.unacceptable))
-        if made:
-            proposals[name] = made
+    try:
+        for name, seen in run.hosts.items():
+            is_away = run.is_out_of_reach(name)
+            run.end_host(name)
+            if is_away:
+                print_prose(f"{name}: {seen.why}", err=True)
+                status = STATUS["not reached"]
+                continue
+            made = _propose(name, seen)
+            status = status or int(made is None or bool(made.unacceptable))
+            if made:
+                proposals[name] = made
+    finally:
+        run.end()
     _print_proposals(proposals, several=run.several, verbose=verbose)
     if not (pending := {name: one for name, one in proposals.items() if one.changes or one.packages}):
         return status

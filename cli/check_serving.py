@@ -7,12 +7,12 @@ from contextlib import nullcontext
 
 import click
 
-from checks.connections import ConnectedHost, map_hosts
+from checks.connections import ConnectedHost
 from cli.instance_access import (
     INTERRUPTED,
     ClientAccess,
     InterruptHandler,
-    connect_boxes,
+    map_boxes,
     select_instances,
 )
 from cli.observed_box import describe_state, observe_box
@@ -52,22 +52,17 @@ def check_instances(
         SystemExit: with 0 if all passed and all instances are ready, 1 if not, 2 if refused, 3 if a host was not
             reached or was lost.
     """
-    found, gone = connect_boxes(inventory, limit, instance, way.resolve_endpoint)
-    by_box: dict[str, list[Instance]] = {}
-    for box, one in select_instances(found, instance):
-        by_box.setdefault(box.name, []).append(one)
     interrupt = InterruptHandler()
 
     def tell(box: ConnectedHost, one: Instance, finding: ProbeFinding) -> None:
         if not as_json:
             print_finding(box.name, one.name, finding)
 
-    hosts = map_hosts(
-        found,
-        lambda box: HostVerdict.from_instances(
-            box.name, verify_box(box, by_box.get(box.name, []), way, interrupt, tell, inventory)
-        ),
-    )
+    def verify(box: ConnectedHost) -> HostVerdict:
+        mine = [one for _, one in select_instances([box], instance)]
+        return HostVerdict.from_instances(box.name, verify_box(box, mine, way, interrupt, tell, inventory))
+
+    hosts, gone = map_boxes(inventory, limit, instance, verify, way.resolve_endpoint)
     hosts += [HostVerdict(name, "not reached", why=describe_unreachable_host(why)) for name, why in gone.items()]
     words = ("verified", "not verified")
     finish_report(inventory, hosts, interrupted=interrupt.asked, as_json=as_json, junit=junit, words=words)

@@ -9,11 +9,12 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -40,7 +41,11 @@ from rigwright.plan.preflight import find_refusals
 from rigwright.problems import Invalid, describe_unknown, format_count, printable
 from rigwright.serving.activation import goal_for
 from roles import root_shell
+from roles.host_pool import TooManyHosts, raise_file_limit
 from roles.progress import progress
+
+if TYPE_CHECKING:
+    from roles.first_contact import ProbedHostKey
 
 THIS_MACHINE = "this machine"
 BLOCKING = 200  # weight of a fault that keeps hosts from being reached, deployed to or served: before all causes
@@ -124,18 +129,26 @@ def _diagnose_all(
     # pyinfra's gevent, which nothing before this needs
     from roles.first_contact import probe_host_key
 
-    away: dict[str, Diagnosis] = {}
-    for name, data in hosts.items():
-        if fault := _check_connection(str(inventory), name, data, probe_host_key):
-            away[name] = fault
+    try:
+        raise_file_limit(len(hosts))
+    except TooManyHosts as error:
+        raise InvalidRequest(f"{inventory}: {error}") from None
+    meet = partial(_check_connection, str(inventory), probe=probe_host_key)
+    faults = zip(hosts, map_hosts([*hosts.items()], lambda pair: meet(*pair)), strict=True)
+    away = {name: fault for name, fault in faults if fault}
     met = [name for name in hosts if name not in away]
-    boxes, invalid, gone, _ = connect_hosts(str(inventory), ",".join(met)) if met else ([], [], {}, [])
+    roots: dict[str, Diagnosis | None] = {}
+
+    def look(box: ConnectedHost) -> None:
+        roots[box.name] = _check_root(box)
+
+    limited = (str(inventory), ",".join(met))
+    boxes, invalid, gone, _ = connect_hosts(*limited, look=look) if met else ([], [], {}, [])
     for name in gone:
         user, place = _ssh_target(name, hosts[name])
         away[name] = _blocking("ssh-login", f"SSH login as {user} is refused", f"ssh-copy-id {place}")
-    roots = dict(zip((one.name for one in boxes), map_hosts(boxes, _check_root), strict=True))
-    roots |= {one.name: _check_root(one) for one in invalid}
-    away |= {name: fault for name, fault in roots.items() if fault}
+    roots |= zip((one.name for one in invalid), map_hosts(invalid, _check_root), strict=True)
+    away |= {name: fault for name in met if (fault := roots.get(name))}
     usable = [box for box in boxes if box.name not in away]
     red = collect_failed_checks(str(inventory), ",".join(box.name for box in usable)) if checks and usable else {}
     causes = map_hosts(usable, lambda box: _diagnose_box(str(inventory), box, names, red))
@@ -270,14 +283,16 @@ def _is_agent_alive(agent: str) -> bool:
     return True
 
 
-def _check_connection(inventory: str, name: str, data: Mapping[str, Any], meet: Any) -> Diagnosis | None:
+def _check_connection(
+    inventory: str, name: str, data: Mapping[str, Any], *, probe: Callable[[str, Mapping[str, Any]], ProbedHostKey]
+) -> Diagnosis | None:
     """Why a host is not logged in to."""
     from roles.connection_failures import describe_unreachable_host
     from roles.first_contact import HostKeyUnavailable
 
     try:
         with progress.task(name, "connecting", quiet=True):
-            contact = meet(name, data)
+            contact = probe(name, data)
     except HostKeyUnavailable as error:
         return _blocking(
             "unreachable",

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import click
 import gevent
 
-from checks.connections import ConnectedHost, RigsByHost, UnreachableHosts, connect_inventory
+from checks.connections import ConnectedHost, RigsByHost, UnreachableHosts, connect_inventory, map_inventory
 from cli.exit_codes import INTERRUPTED_STATUS, HostUnreached, InvalidRequest
 from cli.tables import print_prose
 from rigwright.model.instance import Instance
@@ -24,6 +24,8 @@ from rigwright.problems import describe_unknown
 from roles import root_shell
 from roles.client import HostClient
 from roles.deploy_lock import DeployLock
+
+T = TypeVar("T")
 
 
 def connect_boxes(
@@ -44,7 +46,44 @@ def connect_boxes(
         InvalidRequest: the inventory is, the limit or a name names nothing, or `judge` has said so.
     """
 
-    def refuse_instances(rigs: RigsByHost) -> None:
+    try:
+        return connect_inventory(inventory, limit, _refuse_instances(names, judge))
+    except click.ClickException as error:
+        raise InvalidRequest(error.message) from None
+
+
+def map_boxes(
+    inventory: str,
+    limit: str | None,
+    names: Sequence[str],
+    look: Callable[[ConnectedHost], T],
+    judge: Callable[[str, Rig, Instance], object] = lambda host, rig, instance: None,
+) -> tuple[list[T], UnreachableHosts]:
+    """Look at each host of an inventory as soon as it is connected; returns the looks, and the hosts out of reach.
+
+    Args:
+        inventory: As in `connect_boxes`.
+        limit: As in `connect_boxes`.
+        names: As in `connect_boxes`.
+        look: Raises for none.
+        judge: As in `connect_boxes`.
+
+    Raises:
+        InvalidRequest: as `connect_boxes`.
+    """
+    try:
+        found, gone = map_inventory(inventory, limit, look, _refuse_instances(names, judge))
+    except click.ClickException as error:
+        raise InvalidRequest(error.message) from None
+    return [one for _, one in found], gone
+
+
+def _refuse_instances(
+    names: Sequence[str], judge: Callable[[str, Rig, Instance], object]
+) -> Callable[[RigsByHost], None]:
+    """The judgement of rigs whose instances are asked."""
+
+    def refuse(rigs: RigsByHost) -> None:
         there = {one.name for rig in rigs.values() for one in rig.instances}
         if wrong := [f"--instance: {describe_unknown('instance', name, there)}" for name in names if name not in there]:
             raise InvalidRequest("\n".join(wrong))
@@ -53,10 +92,7 @@ def connect_boxes(
                 if not names or one.name in names:
                     judge(host, rig, one)
 
-    try:
-        return connect_inventory(inventory, limit, refuse_instances)
-    except click.ClickException as error:
-        raise InvalidRequest(error.message) from None
+    return refuse
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -131,15 +131,25 @@ def host(inventory: str, limit: str | None) -> None:
     """
     import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything opens a connection)
 
+    from checks.connections import map_hosts
     from roles.connection_failures import describe_unreachable_host
-    from roles.first_contact import HostKeyUnavailable, probe_host_key
+    from roles.first_contact import HostKeyUnavailable, ProbedHostKey, probe_host_key
+    from roles.host_pool import TooManyHosts, raise_file_limit
 
-    status = 0
-    for name, data in load_hosts(inventory, limit).items():
+    def probe(pair: tuple[str, dict[str, Any]]) -> ProbedHostKey | HostKeyUnavailable:
         try:
-            contact = probe_host_key(name, data)
+            return probe_host_key(*pair)
         except HostKeyUnavailable as error:
-            print_prose(f"{name}: {describe_unreachable_host(flatten_text(str(error)))}", err=True)
+            return error
+
+    status, hosts = 0, load_hosts(inventory, limit)
+    try:
+        raise_file_limit(len(hosts))
+    except TooManyHosts as error:
+        raise click.ClickException(f"{inventory}: {error}") from None
+    for (name, data), contact in zip(hosts.items(), map_hosts([*hosts.items()], probe), strict=True):
+        if isinstance(contact, HostKeyUnavailable):
+            print_prose(f"{name}: {describe_unreachable_host(flatten_text(str(contact)))}", err=True)
             status = STATUS["not reached"]
             continue
         found, expected = contact.found, contact.expected

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
-from checks.connections import ConnectedHost, HostReadFailed, UnreachableHosts, connect_inventory, map_hosts
+from checks.connections import ConnectedHost, HostReadFailed, UnreachableHosts, map_hosts, map_inventory
 from checks.results import STATUS
 from cli.exit_codes import HostUnreached
 from cli.inventory_loading import load_host_rigs, load_hosts
@@ -29,6 +30,7 @@ from rigwright.problems import Invalid, format_count, printable
 from roles import root_shell
 from roles.connection_failures import describe_unreachable_host
 
+T = TypeVar("T")
 PATIENCE = 120.0  # seconds that a host may take
 HOST_LOCK_TIMEOUT_S = (
     10  # seconds that a host waits for another change of its keys; a deploy takes longer, and is named
@@ -46,6 +48,11 @@ class KeyTargets:
     rigs: Mapping[str, Rig]
     models: frozenset[str] = frozenset()
     """Names that clients ask for at any of them, aliases too: a key follows an alias to what it stands for."""
+
+    @property
+    def has_file(self) -> bool:
+        """Whether the keys file is there, or a link in its place."""
+        return self.file.exists() or self.file.is_symlink()
 
     def load_keyring(self) -> ClientKeyring:
         """The keys that there are.
@@ -116,56 +123,82 @@ def file_access(file: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class GatewayHosts:
-    """Connected hosts that have a gateway, and those out of reach."""
+    """Connected hosts that have a gateway, with their keys, and hosts out of reach."""
 
     boxes: list[ConnectedHost]
     gone: UnreachableHosts
+    answers: Mapping[str, DeployedKeys | HostReadFailed]
+    """Host -> its keys, or the fault of its answer."""
+
+    def require_keys(self) -> dict[str, DeployedKeys]:
+        """Host -> its keys.
+
+        Raises:
+            HostReadFailed: the answer of a host is invalid.
+        """
+        for one in self.answers.values():
+            if isinstance(one, HostReadFailed):
+                raise one
+        return {name: one for name, one in self.answers.items() if isinstance(one, DeployedKeys)}
 
 
-def sync_keys(asked: KeyTargets, reach: GatewayHosts | None, replaced: Mapping[str, HostVersion] | None = None) -> None:
+def sync_keys(
+    asked: KeyTargets,
+    *,
+    no_hosts: bool = False,
+    reach: GatewayHosts | None = None,
+    replaced: Mapping[str, HostVersion] | None = None,
+) -> None:
     """Bring the keys to every host that has a gateway.
 
     No lock is held meanwhile, so that a slow host delays no other change: each host compares versions itself.
 
     Args:
         asked: The inventory.
-        reach: Its hosts; None for none: only the file is written.
+        no_hosts: Whether only the file is written.
+        reach: Its hosts, if they are connected; None: each gets the keys as soon as it is connected.
         replaced: Host -> its own version, which the keys replace there, and nowhere else.
 
     Raises:
         click.exceptions.Exit: with 1, where one did not get them, with 3, where one is out of reach; each is named.
         FileAccessFailed: the file is refused, or cannot be written.
     """
-    if reach is None:
+    if no_hosts:
         print_prose(f"{asked.file} is written; hosts get it with the next deploy", err=True)
         return
-    missing = len(reach.gone)
-    for name, why in reach.gone.items():
-        print_prose(f"{name}: {describe_unreachable_host(why)}; `key sync` or the next deploy updates it", err=True)
     ring = _write_version(asked)
-    became = _send_to_boxes(asked, reach.boxes, ring, replaced or {})
-    for box in reach.boxes:
-        line, there = _describe_sync(asked, became[box.name])
+    send = partial(_send_keys, ring=ring, replaced=replaced or {})
+    if reach:
+        became, gone = list(zip(reach.boxes, map_hosts(reach.boxes, send), strict=True)), reach.gone
+    else:
+        became, gone = map_gateways(asked, send)
+    for name, why in gone.items():
+        print_prose(f"{name}: {describe_unreachable_host(why)}; `key sync` or the next deploy updates it", err=True)
+    missing = len(gone)
+    for box, one in _send_again(asked, became, ring, replaced or {}):
+        line, there = _describe_sync(asked, one)
         print_prose(f"{box.name}: {line}", err=True)
         missing += not there
     if missing:
-        raise click.exceptions.Exit(STATUS["not reached" if reach.gone else "not as declared"])
+        raise click.exceptions.Exit(STATUS["not reached" if gone else "not as declared"])
 
 
-def _send_to_boxes(
-    asked: KeyTargets, boxes: list[ConnectedHost], ring: ClientKeyring, replaced: Mapping[str, HostVersion]
-) -> dict[str, KeyDelivery]:
-    became: dict[str, KeyDelivery] = {}
-    pending = boxes
-    for _ in range(RUNS):
-        sent = ring
-        answers = map_hosts(pending, partial(_send_keys, ring=sent, replaced=replaced))
-        became |= {box.name: one for box, one in zip(pending, answers, strict=True)}
-        ring = _write_version(asked)
-        # another run of this machine has changed the file since, and was there first
-        pending = [box for box in pending if (newer := became[box.name].newer) and accepts_keys(ring, newer)]
+def _send_again(
+    asked: KeyTargets,
+    became: list[tuple[ConnectedHost, KeyDelivery]],
+    ring: ClientKeyring,
+    replaced: Mapping[str, HostVersion],
+) -> list[tuple[ConnectedHost, KeyDelivery]]:
+    """The results of hosts, which get the keys again if another run of this machine was there first."""
+    for _ in range(RUNS - 1):
+        sent, ring = ring, _write_version(asked)
+        # another run has changed the file since
+        pending = [box for box, one in became if one.newer and accepts_keys(ring, one.newer)]
         if not pending or ring == sent:
             break
+        answers = map_hosts(pending, partial(_send_keys, ring=ring, replaced=replaced))
+        again = {box.name: one for box, one in zip(pending, answers, strict=True)}
+        became = [(box, again.get(box.name, one)) for box, one in became]
     return became
 
 
@@ -220,14 +253,8 @@ def collect_newer(asked: KeyTargets, reach: GatewayHosts) -> dict[str, HostVersi
 
 
 def _collect_diverged(ring: ClientKeyring, reach: GatewayHosts) -> list[tuple[ConnectedHost, DeployedKeys]]:
-    answers = map_hosts(reach.boxes, _read_host_keys_or_none)
-    return [(box, one) for box, one in zip(reach.boxes, answers, strict=True) if one and not accepts_keys(ring, one)]
-
-
-def _read_host_keys_or_none(box: ConnectedHost) -> DeployedKeys | None:
-    with suppress(HostReadFailed):
-        return read_host_keys(box)
-    return None
+    answers = ((box, reach.answers[box.name]) for box in reach.boxes)
+    return [(box, one) for box, one in answers if isinstance(one, DeployedKeys) and not accepts_keys(ring, one)]
 
 
 def refuse_vanished(asked: KeyTargets, reach: GatewayHosts) -> None:
@@ -237,12 +264,12 @@ def refuse_vanished(asked: KeyTargets, reach: GatewayHosts) -> None:
         click.ClickException: it is not there, and a host has keys.
         HostUnreached: it is not there, and a host cannot be asked.
     """
-    if asked.file.exists() or asked.file.is_symlink():
+    if asked.has_file:
         return
-    for box, one in zip(reach.boxes, map_hosts(reach.boxes, read_host_keys), strict=True):
+    for name, one in reach.require_keys().items():
         if one.rows:
             raise click.ClickException(
-                f"{keyring.describe_missing_file(asked.file)}; {box.name} has {format_count(len(one.rows), 'key')}"
+                f"{keyring.describe_missing_file(asked.file)}; {name} has {format_count(len(one.rows), 'key')}"
             )
     if reach.gone:
         away_from = ", ".join(reach.gone)
@@ -251,11 +278,27 @@ def refuse_vanished(asked: KeyTargets, reach: GatewayHosts) -> None:
         )
 
 
-def connect_hosts(asked: KeyTargets) -> GatewayHosts:
-    """Connect to the hosts that have a gateway."""
-    found, gone = connect_inventory(asked.inventory, asked.limit)
-    lost = {name: why for name, why in gone.items() if name in asked.rigs}
-    return GatewayHosts([box for box in found if box.name in asked.rigs], lost)
+def map_gateways(
+    asked: KeyTargets, look: Callable[[ConnectedHost], T]
+) -> tuple[list[tuple[ConnectedHost, T]], UnreachableHosts]:
+    """Look at each host that has a gateway as soon as it is connected."""
+    found, gone = map_inventory(
+        asked.inventory, asked.limit, lambda box: (look(box),) if box.name in asked.rigs else None
+    )
+    return [(box, one[0]) for box, one in found if one], {name: why for name, why in gone.items() if name in asked.rigs}
+
+
+def read_gateways(asked: KeyTargets) -> GatewayHosts:
+    """Connect to the hosts that have a gateway, and read their keys."""
+
+    def read(box: ConnectedHost) -> DeployedKeys | HostReadFailed:
+        try:
+            return box.run_and_parse(deployed_keys.parse_deployed_keys, deployed_keys.render_keys_query(box.rig.roots))
+        except HostReadFailed as error:
+            return error
+
+    found, gone = map_gateways(asked, read)
+    return GatewayHosts([box for box, _ in found], gone, {box.name: one for box, one in found})
 
 
 def _send_keys(box: ConnectedHost, ring: ClientKeyring, replaced: Mapping[str, HostVersion]) -> KeyDelivery:
@@ -292,8 +335,3 @@ def _describe_sync(asked: KeyTargets, one: KeyDelivery) -> tuple[str, bool]:
     if one.wrong:
         return f"the keys were not updated: {one.wrong}", False
     return "the keys are updated" if one.running else "the keys are updated, for when its gateway starts", True
-
-
-def read_host_keys(box: ConnectedHost) -> DeployedKeys:
-    """Which keys a host has."""
-    return box.run_and_parse(deployed_keys.parse_deployed_keys, deployed_keys.render_keys_query(box.rig.roots))

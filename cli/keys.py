@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from checks.connections import UnreachableHosts, map_hosts
+from checks.connections import UnreachableHosts
 from checks.results import STATUS
 from cli import key_sync
 from cli.exit_codes import print_unreached
@@ -18,10 +18,9 @@ from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.key_sync import (
     KeyTargets,
     accepts_keys,
-    connect_hosts,
     file_access,
     load_targets,
-    read_host_keys,
+    read_gateways,
     refuse_diverged,
     refuse_vanished,
     sync_keys,
@@ -106,13 +105,13 @@ def make(
         )
         return there.with_key(name, key)
 
-    reach = None if no_hosts else connect_hosts(asked)
+    reach = None if no_hosts else read_gateways(asked)
     if reach:
         refuse_vanished(asked, reach)
         refuse_diverged(asked, reach)
     _change_keyring(asked, change)
     _print_key(name, clear)
-    sync_keys(asked, reach)
+    sync_keys(asked, no_hosts=no_hosts, reach=reach)
 
 
 @click.command()
@@ -138,14 +137,14 @@ def rotate(inventory: str, name: str, limit: str | None, keep: str | None, no_ho
         return there.with_key(name, before.model_copy(update=values))
 
     _find_key(asked.load_keyring(), name)
-    reach = None if no_hosts else connect_hosts(asked)
+    reach = None if no_hosts else read_gateways(asked)
     if reach:
         refuse_diverged(asked, reach)
     _change_keyring(asked, change)
     _print_key(name, clear)
     validity = f"stays valid until {until:%Y-%m-%d %H:%M:%S} UTC" if until else "is not valid any more"
     print_prose(f"the previous key of {name} {validity}", err=True)
-    sync_keys(asked, reach)
+    sync_keys(asked, no_hosts=no_hosts, reach=reach)
 
 
 @click.command()
@@ -166,7 +165,7 @@ def revoke(inventory: str, name: str, limit: str | None, no_hosts: bool) -> None
 
     _change_keyring(asked, change)
     print_prose(f"the key of {name} is revoked in {asked.file}", err=True)
-    sync_keys(asked, None if no_hosts else connect_hosts(asked))
+    sync_keys(asked, no_hosts=no_hosts)
 
 
 @click.command()
@@ -184,9 +183,11 @@ def sync(inventory: str, limit: str | None, replace_newer: bool) -> None:
     Example: rigwright key sync rig.py
     """
     asked = load_targets(inventory, limit)
-    reach = connect_hosts(asked)
-    refuse_vanished(asked, reach)
-    sync_keys(asked, reach, key_sync.collect_newer(asked, reach) if replace_newer else None)
+    reach = read_gateways(asked) if replace_newer or not asked.has_file else None
+    if reach:
+        refuse_vanished(asked, reach)
+    replaced = key_sync.collect_newer(asked, reach) if reach and replace_newer else None
+    sync_keys(asked, reach=reach, replaced=replaced)
 
 
 @click.command("list")
@@ -204,9 +205,8 @@ def list_(context: click.Context, inventory: str, limit: str | None, no_hosts: b
     having: dict[str, DeployedKeys] = {}
     silent: UnreachableHosts = {}
     if not no_hosts:
-        reach = connect_hosts(asked)
-        silent = reach.gone
-        having = dict(zip((box.name for box in reach.boxes), map_hosts(reach.boxes, read_host_keys), strict=True))
+        reach = read_gateways(asked)
+        silent, having = reach.gone, reach.require_keys()
     wanted = {str(row["sha256"]): row for row in keyring.key_rows(ring)}
     lines: list[tuple[str, ...]] = []
     for name, key in sorted(ring.keys.items()):

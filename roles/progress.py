@@ -35,9 +35,11 @@ STATES = ("working", "failed", "waiting", "done")
 
 def is_live_terminal(stream: TextIO) -> bool:
     """Whether rows can be drawn there: a terminal of a usual size that moves its cursor, without NO_COLOR."""
+    if not stream.isatty():
+        return False
     size = shutil.get_terminal_size()
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
-    return stream.isatty() and not plain and size.columns >= NARROWEST and size.lines >= LOWEST
+    return not plain and size.columns >= NARROWEST and size.lines >= LOWEST
 
 
 @dataclass

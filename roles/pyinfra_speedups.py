@@ -29,7 +29,11 @@ def find_argument_defaults(host: Any, config: Any) -> Mapping[str, Any]:
         of_host = {key: known[key] for key, _, _ in GLOBAL_ARGUMENTS if key in known}
         if not dynamic:
             host.argument_values = of_host
-    return {key: copy(of_host[key]) if key in of_host else meta.default(config) for key, _, meta in GLOBAL_ARGUMENTS}
+    settings, defaults = host.__dict__.get("argument_defaults", (None, {}))
+    if settings != vars(config):
+        defaults = {key: meta.default(config) for key, _, meta in GLOBAL_ARGUMENTS}
+        host.argument_defaults = vars(config).copy(), defaults
+    return {**defaults, **{key: copy(value) for key, value in of_host.items()}}
 
 
 def pop_global_arguments(state: Any, host: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -41,8 +45,10 @@ def pop_global_arguments(state: Any, host: Any, kwargs: dict[str, Any]) -> tuple
     config = ctx_config.get() or state.config
     defaults = find_argument_defaults(host, config)
     of_deploy = host.current_deploy_kwargs or {}
-    arguments, names = {}, []
+    arguments, names = dict(defaults), list[str]()
     for key, kind, meta in GLOBAL_ARGUMENTS:
+        if not (key in kwargs or key in of_deploy or meta.handler):
+            continue
         default = defaults[key]
         if key in kwargs:
             names.append(key)

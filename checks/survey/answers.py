@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,6 +13,8 @@ from pydantic import ValidationError
 from checks import Drift
 from checks.remedy import instruction
 from checks.survey.section import Section
+from checks.survey.sections import survey_validator
+from checks.survey.survey_program import decode_answers
 
 T = TypeVar("T")
 
@@ -56,3 +59,21 @@ class SurveyAnswers:
         except ValueError:  # of which ValidationError is one
             raise Drift(f"an answer about {section.name}", "an invalid number", cure) from None
         return judged
+
+
+NO_NUMBERS = (b"NaN", b"Infinity")
+"""Words of JSON texts that are numbers for pydantic, and refused in answers; elsewhere they may be part of a string."""
+
+
+def read_survey(text: bytes, program: str) -> SurveyAnswers:
+    """The answers of a survey's JSON text. If one is not of its shape, each is judged when a check asks for it.
+
+    Raises:
+        ValueError: as `checks.survey.survey_program.decode_answers`.
+    """
+    if not any(word in text for word in NO_NUMBERS):
+        with suppress(ValidationError):
+            found = survey_validator().validate_json(text, strict=True)
+            told = {name: one["told"] for name, one in found.items() if "told" in one}
+            return SurveyAnswers(found, program=program, _read=told)
+    return SurveyAnswers(decode_answers(text), program=program)

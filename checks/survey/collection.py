@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any, cast
 
-from checks.survey.answers import SurveyAnswers
+from checks.survey.answers import SurveyAnswers, read_survey
 from checks.survey.health import HEALTH
 from checks.survey.section import SurveyScope
 from checks.survey.sections import list_sections
@@ -18,20 +19,38 @@ from checks.survey.survey_program import (
     NO_PYTHON,
     collect_questions,
     describe_failed_survey,
-    parse_answers,
     parse_probe_line,
     parse_read_line,
     parse_waiting_line,
     render_further_questions,
     render_survey_program,
+    unpack_answers,
 )
 from rigwright.model.rig import Rig
+from rigwright.model.shared_results import share_results
 from rigwright.operate import instance_health
 from rigwright.plan.plan_inputs import TargetState
 from roles import root_shell
 
 SURVEY_PATIENCE = 60.0
 """Seconds in which a host runs its probe, and in which it prints a line while its sections are under way."""
+
+
+@share_results
+def _collect_early_questions(
+    rig: Rig, deep: bool, compares_entries: bool
+) -> tuple[float, Mapping[str, tuple[float, object]]]:
+    """The time limit of the longest section in seconds, and the questions that are asked at once."""
+    # these sections know nothing of the target state
+    scope = SurveyScope(rig, cast("TargetState", None), deep, compares_entries)
+    limit = max(section.time_limit(scope) for section in list_sections())
+    return limit, collect_questions(scope, list_sections("early"))
+
+
+@lru_cache(8)
+def _digest_begin(begin: str) -> Any:
+    """hashlib's SHA-256 of a program."""
+    return hashlib.sha256(begin.encode())
 
 
 def take_survey(
@@ -63,14 +82,10 @@ def take_survey(
         ValueError: the survey was not run to its end; its text says what the host has said instead.
         roles.root_shell.ConnectionGone: the connection is gone.
     """
-    # sections that are asked at once know nothing of the target state
-    early = SurveyScope(rig, cast("TargetState", None), deep, compares_entries)
-    limit = max(section.time_limit(early) for section in list_sections())
-    begin = render_survey_program(
-        collect_questions(early, list_sections("early")), probe, (section.name for section in list_sections("probed"))
-    )
+    limit, questions = _collect_early_questions(rig, deep, compares_entries)
+    begin = render_survey_program(questions, probe, (section.name for section in list_sections("probed")))
 
-    sent = hashlib.sha256(begin.encode())
+    sent = _digest_begin(begin).copy()
 
     def rest(line: bytes) -> str | None:
         found = parse_probe_line(line)
@@ -93,6 +108,6 @@ def take_survey(
     if answer.status == BLANK_HOST:
         return SurveyAnswers({HEALTH.name: {"told": asdict(instance_health.BLANK_HOST_FACTS)}}, NO_PYTHON)
     try:
-        return SurveyAnswers(parse_answers(answer.out), program=sent.hexdigest())
+        return read_survey(unpack_answers(answer.out), sent.hexdigest())
     except ValueError as error:
         raise ValueError(describe_failed_survey(error, answer.complaint, answer.status)) from None

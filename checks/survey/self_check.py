@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from checks.survey.section import Section, SurveyScope
 from rigwright.monitoring.self_check import (
@@ -68,11 +69,13 @@ class SelfCheckSurvey:
 def expected_files(scene: SurveyScope) -> dict[str, str]:
     """Path -> SHA-256 of its files but its units, which are judged with all others."""
     texts = render_self_check(scene.rig, scene.desired.facts.system)
-    return {
-        path: hashlib.sha256(text.encode()).hexdigest()
-        for path, text in texts.items()
-        if not path.startswith("/etc/systemd/")
-    }
+    return {path: _digest_text(text) for path, text in texts.items() if not path.startswith("/etc/systemd/")}
+
+
+@lru_cache(1 << 8)
+def _digest_text(text: str) -> str:
+    """SHA-256 of a text, which many hosts have in common."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def describe_stale(found: SelfCheckSurvey) -> str:

@@ -10,7 +10,7 @@ import re
 import shlex
 import zlib
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,7 @@ MOST_READ = 1 << 60  # bytes that sections may have read
 MOST = 32 << 20  # bytes of an answer, packed or not: as lists of nothing it takes twenty times that here
 BLANK_HOST = 97
 """Exit status of COMMAND on a host without Python and without a deployment: a deploy installs both."""
+UNFINISHED = "the survey did not finish"
 NO_PYTHON = "the host has no /usr/bin/python3, which a deploy installs"
 LOST_PYTHON = "on the box, as root: apt-get install --reinstall python3-minimal"
 # Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
@@ -109,15 +110,26 @@ def render_survey_program(
             `render_further_questions` follows.
         later: Sections that are asked then.
     """
-    begun, packed = _pack_modules(HOST, (*questions, *later))
+    return _pack_program((*questions, *later), probe, json.dumps(questions))
+
+
+@lru_cache(8)
+def _pack_program(sections: tuple[str, ...], probe: str, questions: str) -> str:
+    """The program with these questions; many hosts of a fleet have the same."""
+    begun, packed = _pack_modules(HOST, sections)
     packed = packed.copy()
-    end = packed.compress(f"{probe!r}, {json.dumps(questions)!r})\n".encode()) + packed.flush()
+    end = packed.compress(f"{probe!r}, {questions!r})\n".encode()) + packed.flush()
     return base64.b64encode(begun + end).decode() + "\n"
 
 
 def render_further_questions(questions: Mapping[str, tuple[float, object]]) -> str:
     """The input of COMMAND after its probe's findings: questions that these lead to."""
-    return base64.b64encode(zlib.compress(json.dumps(questions).encode(), FAST)).decode() + "\n"
+    return _pack_questions(json.dumps(questions))
+
+
+@lru_cache(8)
+def _pack_questions(questions: str) -> str:
+    return base64.b64encode(zlib.compress(questions.encode(), FAST)).decode() + "\n"
 
 
 def parse_probe_line(line: bytes) -> list[str] | None:
@@ -193,21 +205,38 @@ def shared_modules(modules: Mapping[str, str], questions: Iterable[str]) -> tupl
     return tuple(name for name in COMMON if name in needed)
 
 
+def unpack_answers(output: bytes) -> bytes:
+    """The JSON text of the answers.
+
+    Raises:
+        ValueError: the host has not run it to its end.
+    """
+    last = output.rstrip().rpartition(b"\n")[2]
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(base64.b64decode(last, validate=True), MOST)
+    except (binascii.Error, zlib.error):
+        raise ValueError(UNFINISHED) from None
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"an answer longer than {MOST >> 20} MiB")
+    return text
+
+
 def parse_answers(output: bytes) -> dict[str, dict[str, object]]:
     """Section -> `{"told": ...}` or `{"failed": REASON}`, each with `took`, seconds.
 
     Raises:
         ValueError: the host has not run it to its end.
     """
-    last = output.rstrip().rpartition(b"\n")[2]
+    return decode_answers(unpack_answers(output))
+
+
+def decode_answers(text: bytes) -> dict[str, dict[str, object]]:
+    """The answers of a JSON text; as and raises as `parse_answers`."""
     try:
-        unpacker = zlib.decompressobj()
-        text = unpacker.decompress(base64.b64decode(last, validate=True), MOST)
-        if unpacker.unconsumed_tail:
-            raise ValueError(f"an answer longer than {MOST >> 20} MiB")
         found = json.loads(text)
-    except (binascii.Error, zlib.error, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        raise ValueError("the survey did not finish") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError(UNFINISHED) from None
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
         raise ValueError("the survey's answer is invalid")
     return found

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from checks.survey.section import Section, SurveyScope
+from checks.unit_settings import SystemCallGroups
 from rigwright.host.systemd import UNIT_FOLDER
+from rigwright.model.shared_results import share_results
 from rigwright.plan.self_check_declaration import render_standalone_units
 
 WORD = "rigwright"
@@ -45,7 +48,8 @@ class ExpectedUnit:
         return self.name.rpartition(".")[2]
 
 
-def expected_units(scene: SurveyScope) -> dict[str, ExpectedUnit]:
+@share_results
+def expected_units(scene: SurveyScope) -> Mapping[str, ExpectedUnit]:
     """All units of a rig: name -> what it is to be."""
     rig, wanted = scene.rig, scene.desired.generation
     found = [
@@ -130,19 +134,27 @@ class UnitSurvey:
         return [ESCAPED.sub(r"\1", quoted) if quoted else word for quoted, word in words]
 
     @cached_property
-    def groups(self) -> dict[str, frozenset[str]]:
+    def groups(self) -> SystemCallGroups:
         """Group of system calls -> those, and those of its groups among them."""
-        return {name: self._group(name) for name in self.calls}
+        return resolve_groups(tuple((name, tuple(found)) for name, found in self.calls.items()))
 
     @cached_property
     def filtered_calls(self) -> frozenset[str]:
         """The system calls in filters of units."""
         return frozenset(call for unit in self.shown for call in self.property_value(unit, "SystemCallFilter").split())
 
-    def _group(self, name: str) -> frozenset[str]:
-        found = self.calls.get(name, [])
-        inner = [self._group(one) for one in found if one.startswith("@")]
+
+@lru_cache(16)
+def resolve_groups(calls: tuple[tuple[str, tuple[str, ...]], ...]) -> SystemCallGroups:
+    """The groups of a host, of which each names system calls and other groups."""
+    listed = dict(calls)
+
+    def resolve(name: str) -> frozenset[str]:
+        found = listed.get(name, ())
+        inner = [resolve(one) for one in found if one.startswith("@")]
         return frozenset(one for one in found if not one.startswith("@")).union(*inner)
+
+    return SystemCallGroups({name: resolve(name) for name in listed})
 
 
 def _asks(scene: SurveyScope) -> object:

@@ -5,6 +5,9 @@ It is no part of a generation: its reasons outlive a rollback, and it reads the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 from rigwright.host.systemd import UNIT_FOLDER
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.project_root import ROOT
@@ -20,7 +23,8 @@ LAST_RESORT = ".last"
 PROGRAM = ("card_faults.py", "run.py")
 
 
-def render_rotation_program(folder: str, owned: str) -> dict[str, str]:
+@lru_cache(64)
+def render_rotation_program(folder: str, owned: str) -> Mapping[str, str]:
     """Path -> text of the program's files.
 
     Args:

@@ -13,13 +13,14 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeVar
 
 from rigwright.render import render
 
+T = TypeVar("T")
 Type = Callable[[str], Any]
 Schema = Mapping[str, tuple[Type, ...]]
 """Key -> the type of each of its values."""
@@ -133,6 +134,14 @@ class HostOutput:
     """The output of a host: key -> one row of typed values for each of its lines."""
 
     rows: dict[str, list[tuple[Any, ...]]]
+    derived: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def derive(self, make: Callable[[HostOutput], T]) -> T:
+        """What a function makes of it, called once: operations read one answer several times."""
+        if make not in self.derived:
+            self.derived[make] = make(self)
+        made: T = self.derived[make]
+        return made
 
     def many(self, key: str) -> list[tuple[Any, ...]]:
         """All rows of a key, in the order of the output."""
@@ -164,6 +173,23 @@ def parse_output(output: Iterable[str], schema: Schema) -> HostOutput:
     line = next((line for line in reversed([line.strip() for line in output]) if line), "")
     if not line:
         raise ValueError("the host reported nothing")
+    if len(line) > LONGEST_KEPT:
+        return _parse_report(line, schema)
+    known = _parsed.get((line, id(schema)))
+    if known is None:
+        if len(_parsed) >= KEPT:
+            _parsed.pop(next(iter(_parsed)), None)
+        # with its schema: no other one gets its identity meanwhile
+        known = _parsed[line, id(schema)] = _parse_report(line, schema), schema
+    return known[0]
+
+
+KEPT, LONGEST_KEPT = 256, 1 << 16
+"""Reports that are kept, and their characters: operations of a deploy read one answer of a host several times."""
+_parsed: dict[tuple[str, int], tuple[HostOutput, Schema]] = {}
+
+
+def _parse_report(line: str, schema: Schema) -> HostOutput:
     try:
         fields = base64.b64decode(line.encode(), validate=True).decode(errors="replace").split("\0")
     except (binascii.Error, UnicodeEncodeError):

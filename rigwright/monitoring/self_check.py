@@ -6,6 +6,7 @@ The program is roles/self_check/host; rigwright/plan/self_check_declaration.py h
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rigwright.gateway.rotation import (
@@ -104,7 +105,8 @@ def metrics_path(rig: Rig) -> str:
     return f"{textfile_folder(rig.roots)}/self_check.prom" if rig.monitoring else ""
 
 
-def render_program(roots: Roots) -> dict[str, str]:
+@lru_cache(64)
+def render_program(roots: Roots) -> Mapping[str, str]:
     """Path -> text of the program's files."""
     folder, source = program_folder(roots), ROOT / "roles/self_check/host"
     files = {f"{folder}/{NAME}/{name}": read_program(source / name) for name in PROGRAM}
@@ -139,7 +141,7 @@ def rotation_program_folder(roots: Roots) -> str:
     return f"{program_folder(roots)}/rotation"
 
 
-def render_rotation_files(rig: Rig) -> dict[str, str]:
+def render_rotation_files(rig: Rig) -> Mapping[str, str]:
     """Path -> text of that program; empty without a gateway."""
     return render_rotation_program(rotation_program_folder(rig.roots), OWNED) if rig.gateway else {}
 
@@ -201,6 +203,7 @@ def rotation_paths(roots: Roots) -> tuple[str, ...]:
     )
 
 
+@lru_cache(64)
 def self_check_paths(roots: Roots) -> tuple[str, ...]:
     """Every one of its files that a deploy writes, in the order in which their digest is made."""
     units = (f"{UNIT_FOLDER}/{one}" for one in (SERVICE, *STARTERS))

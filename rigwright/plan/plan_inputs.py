@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 from rigwright.containers.container_facts import ContainerFacts
@@ -110,6 +111,12 @@ def declared_trees(wanted: TargetState) -> tuple[str, ...]:
     return tuple(path for path in (wanted.tools.folder, toolkit, *made) if path)
 
 
+@lru_cache(1 << 8)
+def _digest_content(content: bytes) -> str:
+    """SHA-256 of a program's file, which all hosts have in common."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def scan_request(roots: Roots, texts: Mapping[str, Mapping[str, bytes]]) -> dict[str, object]:
     """The request for the program that looks at them on the host.
 
@@ -123,10 +130,7 @@ def scan_request(roots: Roots, texts: Mapping[str, Mapping[str, bytes]]) -> dict
         "generations": roots.generations,
         "records": records_folder(roots),
         "ledger": roots.ledger,
-        "texts": {
-            tree: {name: hashlib.sha256(text).hexdigest() for name, text in files.items()}
-            for tree, files in texts.items()
-        },
+        "texts": {tree: {name: _digest_content(text) for name, text in files.items()} for tree, files in texts.items()},
     }
 
 

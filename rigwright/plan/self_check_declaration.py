@@ -18,6 +18,7 @@ from rigwright.host.generation_layout import JOB
 from rigwright.host.systemd import STARTED_FROM_FOLDER, UNIT_FOLDER
 from rigwright.model.instance import POWER_UNIT, loaded_weights
 from rigwright.model.rig import Rig
+from rigwright.model.shared_results import share_results
 from rigwright.monitoring.monitoring_units import monitoring_services
 from rigwright.monitoring.self_check import (
     declaration_path,
@@ -48,7 +49,8 @@ FREE_BYTES = 256 << 20
 """That have to be free below each root but the models' (O08)."""
 
 
-def render_standalone_units(rig: Rig) -> dict[str, str]:
+@share_results
+def render_standalone_units(rig: Rig) -> Mapping[str, str]:
     """Path -> text of the units of a rig that are no part of a generation."""
     texts = dict(render_rehash_units(rig.roots)) if loaded_weights(rig.instances) else {}
     if rig.share:
@@ -66,6 +68,11 @@ def render_declaration(rig: Rig, system: str) -> str:
         rig: The host's target.
         system: Its release, such as debian-12.
     """
+    # the settings of a box that pulls have its name
+    return _build_declaration(rig, system) if rig.pull else _share_declaration(rig, system)
+
+
+def _build_declaration(rig: Rig, system: str) -> str:
     roots = rig.roots
     value: dict[str, object] = {
         "schema": 1,
@@ -101,6 +108,9 @@ def render_declaration(rig: Rig, system: str) -> str:
             "recovered": RECOVERED.pattern,
         }
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
+
+
+_share_declaration = share_results(_build_declaration)
 
 
 def _declared_units(rig: Rig) -> list[dict[str, object]]:
@@ -158,8 +168,9 @@ def render_self_check(rig: Rig, system: str) -> dict[str, str]:
         system: Its release, such as debian-12.
     """
     declaration = {declaration_path(rig.roots): render_declaration(rig, system)}
-    texts = render_program(rig.roots) | declaration | render_self_check_units(rig) | render_self_check_rules(rig)
-    texts |= render_rotation_files(rig) | render_units_of_rotation(rig)
+    texts = {**render_program(rig.roots), **declaration}
+    texts |= render_self_check_units(rig) | render_self_check_rules(rig)
+    texts |= {**render_rotation_files(rig), **render_units_of_rotation(rig)}
     texts |= render_pull_files(rig) | render_units_of_pull(rig)
     return {path: texts[path] for path in self_check_paths(rig.roots) if path in texts}
 

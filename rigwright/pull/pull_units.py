@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 
 from rigwright.fetch_job_spec import authority_path
@@ -53,7 +55,8 @@ def pull_state(roots: Roots) -> str:
     return f"{roots.state}/pull"
 
 
-def render_pull_program(folder: str) -> dict[str, str]:
+@lru_cache(64)
+def render_pull_program(folder: str) -> Mapping[str, str]:
     """Path -> text of the program's files.
 
     Args:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Annotated
 
@@ -260,7 +261,7 @@ class Generation:
     mark: str
     """In the target's description: tells which generation systemd has read."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of all content, as templates/generation/state.sh.j2 finds it on the host."""
         return digest_generation(self.files, self.links)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rigwright.engines.known_issues import place_instance
+from rigwright.local_files import read_program
 from rigwright.model.instance import patches_by_target
 from rigwright.model.rig import Rig
 from rigwright.project_root import ROOT
@@ -24,7 +25,7 @@ def render_recorder(rig: Rig, units: Sequence[InstanceUnit]) -> dict[str, str]:
     patches = patches_by_target(rig.instances, rig.envs, rig.toolkit.patches)
     source = ROOT / "roles/memory_records/host"
     program = {
-        f"{RECORDER}/{_PACKAGE}/{name}": (source / name).read_text() for name in ("process_memory.py", "record.py")
+        f"{RECORDER}/{_PACKAGE}/{name}": read_program(source / name) for name in ("process_memory.py", "record.py")
     }
     declared = {}
     for instance, unit in zip(rig.instances, units, strict=True):

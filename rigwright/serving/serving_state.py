@@ -254,7 +254,10 @@ def parse(output: Iterable[str]) -> ObservedServing:
     Raises:
         ValueError: it is not what was asked for.
     """
-    told = script_output.parse_output(output, SCHEMA)
+    return script_output.parse_output(output, SCHEMA).derive(_parse_state)
+
+
+def _parse_state(told: HostOutput) -> ObservedServing:
     links = {name: target for name, target in told.many("link") if name}
     # a link to anywhere else is foreign, and is put right
     current = NUMBER.fullmatch(told.one("current"))

@@ -48,6 +48,9 @@ class PrefetchConnector:
         self._answers: dict[tuple[str, str], tuple[float, CommandOutput]] = {}
         self._together: dict[tuple[str, str], tuple[list[tuple[str, str]], dict[str, Any]]] = {}
         """Question -> all that were asked in one command with it."""
+        self._arguments: dict[str, Any] = {}
+        """Those of the last question, and their text: most questions have the same."""
+        self._alike = repr([])
         self._gathered: dict[tuple[str, str], tuple[str, dict[str, Any]]] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -66,7 +69,9 @@ class PrefetchConnector:
         if not isinstance(command, ReadOnlyScript):
             self._forget_if_changing()
             return self._run(root_shell.LIMIT, command, print_output, print_input, **arguments)
-        key = command.script, repr(sorted(arguments.items()))
+        if arguments != self._arguments:
+            self._arguments, self._alike = arguments, repr(sorted(arguments.items()))
+        key = command.script, self._alike
         asked = time.monotonic()
         if known := self._find_fresh(key):
             return True, known

@@ -25,6 +25,7 @@ from checks.cause_rules import CAUSE_RULES
 from checks.change_review.class_checks import CLASS_CHECKS
 from checks.change_review.fingerprint_diff import HostChange, UnacceptedChanges
 from checks.failure_causes import group_failures
+from checks.host_report import CheckCall
 from checks.report import ChecksReporter
 from checks.result_waivers import apply_waivers
 from checks.survey.accounts import SurveyUser
@@ -167,9 +168,8 @@ def _make_failure() -> tuple[pytest_frame.Result, Drift]:
     survey = SimpleNamespace(read=lambda section: SimpleNamespace(user=lambda asked: found))
     with pytest.raises(Drift) as drift:
         test_base.test_users(survey, (name,))
-    result = pytest_frame.build_result(
-        mark.kwargs, "", SimpleNamespace(duration=0.0, excinfo=drift), "", INVENTORY, "box1", several=True
-    )  # type: ignore[arg-type]
+    call = CheckCall(drift.value, 0.0, 0.0)
+    result = pytest_frame.build_result(mark.kwargs, "", call, "", INVENTORY, "box1", several=True)
     return result, drift.value
 
 
@@ -216,12 +216,12 @@ def _render_changes() -> str:
             result = pytest_frame.build_result(
                 mark.kwargs | {"identifier": spec.id},
                 "",
-                SimpleNamespace(duration=0.0, excinfo=changes),
+                CheckCall(changes.value, 0.0, 0.0),
                 "",
                 INVENTORY,
                 "box1",
                 several=True,
-            )  # type: ignore[arg-type]
+            )
             reporter.print_changes("box1", result)
         reporter._tw.line("box1: conforms, 2 changes are not accepted (197 ok, 0 failed, 2 changed, 65")
         reporter._tw.line("  skipped)")

@@ -16,6 +16,7 @@ from roles import root_shell
 from roles.gateway.host.router import keyring
 from roles.gateway.host.router.settings import read_keys
 from tests.unit.gateway_host import GatewayFolderHost
+from tests.unit.mapped_hosts import map_given_hosts
 
 RunKeys = Callable[..., Result]
 LONG = [f"organisation/a-rather-long-name-{n}" for n in range(9)]
@@ -57,7 +58,8 @@ def make_controller(hosts: dict[str, GatewayFolderHost], folder: Path, monkeypat
         monkeypatch.setattr(key_sync, "load_host_rigs", lambda _: rigs)
         found = [host.box(name) for name, host in hosts.items()]
         found.append(ConnectedHost("plain", found[0].rig, None))
-        monkeypatch.setattr(key_sync, "connect_inventory", lambda *_: (found, dict.fromkeys((*gone, "plain too"), "")))
+        away = dict.fromkeys((*gone, "plain too"), "")
+        monkeypatch.setattr(key_sync, "map_inventory", map_given_hosts(found, away))
         monkeypatch.setattr(
             root_shell, "run_command", lambda target, *rest: said.append(rest) or target.answer_command(target, *rest)
         )

@@ -49,7 +49,13 @@ class FakeHosts:
             hosts[name] = SimpleNamespace(
                 target=name, rig=None, review=review, survey=survey, accepted=accepted, why="no route"
             )
-        return SimpleNamespace(hosts=hosts, several=len(hosts) > 1, is_out_of_reach=lambda name: name == "gone")
+        return SimpleNamespace(
+            hosts=hosts,
+            several=len(hosts) > 1,
+            is_out_of_reach=lambda name: name == "gone",
+            end_host=lambda name: None,
+            end=lambda: None,
+        )
 
     def store(self, target: str, rig: None, accepted: HostAcceptance) -> None:
         """A host stores what was accepted."""

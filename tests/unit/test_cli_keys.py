@@ -5,8 +5,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +18,9 @@ from rigwright.gateway import keyring
 from rigwright.gateway.secrets_distribution import ROUTER, ROUTER_UNIT
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
 from rigwright.project_root import ROOT
+from tests.unit import keys_world
 from tests.unit.gateway_host import GatewayFolderHost
-from tests.unit.keys_world import LONG, RunKeys, make_controller, make_gateway_hosts
+from tests.unit.keys_world import LONG, RunKeys, accepts_key, make_controller, make_gateway_hosts
 
 
 @pytest.fixture
@@ -219,12 +222,31 @@ def test_a_host_that_does_not_take_it_is_named_with_its_words(keys, hosts):
     assert "box2: the keys are updated" in done.stderr
 
 
+def test_a_revoked_key_ends_on_a_host_before_others_are_connected(keys, hosts, monkeypatch):
+    alice = keys("make", "alice").stdout.strip()
+    revoked: list[bool] = []
+
+    def connect_slowly(boxes: list[Any], gone: dict[str, str]) -> Any:
+        def look_at_all(_inventory: str, _limit: str | None, look: Callable[[Any], Any]) -> Any:
+            found = []
+            for box in boxes:
+                found.append((box, look(box)))
+                revoked.append(not accepts_key(hosts["box1"], alice))
+            return found, {}
+
+        return look_at_all
+
+    monkeypatch.setattr(keys_world, "map_given_hosts", connect_slowly)
+    assert keys("revoke", "alice").exit_code == 0
+    assert revoked[0]
+
+
 class SimulatedKill(BaseException):
     """As by a signal."""
 
 
 def test_a_run_that_was_killed_before_it_reached_a_host_is_finished_by_bring(keys, hosts, file, monkeypatch):
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise SimulatedKill
 
     with monkeypatch.context() as patched, pytest.raises(SimulatedKill):

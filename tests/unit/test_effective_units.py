@@ -302,5 +302,5 @@ def test_a_slice_that_nothing_is_in_is_down() -> None:
 
 def test_capabilities_are_compared_whatever_their_case() -> None:
     text = "[Service]\nCapabilityBoundingSet=\nCapabilityBoundingSet=CAP_NET_RAW CAP_KILL\n"
-    wanted = unit_settings.declared_properties(text, {})["CapabilityBoundingSet"]
+    wanted = unit_settings.declared_properties(text, unit_settings.SystemCallGroups({}))["CapabilityBoundingSet"]
     assert wanted == unit_settings.canonical_value("CapabilityBoundingSet", "cap_kill cap_net_raw")

@@ -100,6 +100,23 @@ def make_survey_run(
     return SurveyRun("rig.py", None, False)
 
 
+def test_further_hosts_are_asked_once_earlier_ones_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = Event()
+    monkeypatch.setattr(survey_run, "BACKLOG", 1)
+    run = make_survey_run(monkeypatch, slow_connection="b", slow_answer="", end=end)
+    assert run.choose_next_host(["a", "b", "c"]) == "a"
+    assert not run.room.is_set()
+    run._note_connection("b")
+    assert "b" not in run.begun
+    run.end_host("a")
+    assert run.choose_next_host(["b"]) == "b"
+    # a host that no check is about has answered: those that are waited for are asked all the same
+    assert run.choose_next_host(["c"]) == "c"
+    run.end()
+    end.set()
+    assert run.begun == {"a", "b", "c"}
+
+
 @pytest.mark.parametrize(
     "slow", [{"slow_connection": "a", "slow_answer": ""}, {"slow_connection": "", "slow_answer": "a"}]
 )

@@ -1,6 +1,9 @@
 """Output about many hosts: counts of their states, and each cause once."""
 
 import re
+import sys
+from io import StringIO
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +11,7 @@ import pytest
 from cli.run_recap import HostRecap, print_recap
 from rigwright.host_selection import group_lines
 from roles import progress as progress_module
-from roles.host_counts import describe_states
+from roles.host_counts import describe_states, show_counts
 from roles.progress import LiveDisplay
 from tests.unit.test_check_framework import MINE, CheckRunFolder, box  # noqa: F401 (fixtures)
 from tests.unit.test_cli_output import REFUSE, LocalDeployFolder, boxes, ground  # noqa: F401 (fixtures)
@@ -85,3 +88,47 @@ def test_failures_of_checks_are_grouped_by_their_cause(box: CheckRunFolder) -> N
     assert "also on n02, n04, n06 to n12 (9 hosts)" in text
     assert "n03, n05: cannot be reached" in text
     assert "n01, n02, n04, n06 to n12 (10 hosts): does not match its rig (1 ok, 3 failed, 2 skipped)" in text
+
+
+class TerminalLines(StringIO):
+    """A terminal that a test waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_line = Event()
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        self.has_line.set()
+        return written
+
+
+def test_a_terminal_shows_the_hosts_of_a_verb_by_their_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = TerminalLines()
+    monkeypatch.setattr(sys, "stderr", terminal)
+
+    def look(name: str) -> None:
+        if name == "n2":
+            raise ValueError(name)
+
+    with show_counts([f"n{number}" for number in range(12)], 0.001) as counts:
+        counts.run(look, "n1")
+        with pytest.raises(ValueError, match="n2"):
+            counts.run(look, "n2")
+        counts.begun += 1
+        terminal.has_line.clear()
+        assert terminal.has_line.wait(20)
+    assert counts.describe() == "1 done, 1 running, 1 failed, 9 waiting"
+    assert counts.describe() in terminal.getvalue()
+
+
+def test_few_hosts_and_pipes_have_no_line_of_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, pipe = TerminalLines(), StringIO()
+    for stream, hosts in ((terminal, 2), (pipe, 12)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with show_counts([str(number) for number in range(hosts)], 0.0) as counts:
+            counts.run(len, "n1")
+        assert stream.getvalue() == ""

@@ -27,7 +27,9 @@ def test_a_host_without_own_checks_ends_no_fixture_of_the_session(monkeypatch: p
         hosts={name: SimpleNamespace(rig=None) for name in ("a", "b", "c")},
         choose_next_host=min,
         is_out_of_reach=lambda name: False,
+        end_host=lambda name: None,
     )
+    monkeypatch.setattr(pytest_frame, "find_only_reporter", lambda session: None)
     monkeypatch.setattr(pytest_frame, "item_params", lambda item: {pytest_frame.TARGET: item.host})
     monkeypatch.setattr(pytest_frame, "list_host_checks", lambda *words: [])
     monkeypatch.setattr(pytest_frame, "raise_if_stopped", lambda session: None)

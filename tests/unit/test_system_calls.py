@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.unit_settings import declared_properties
+from checks.unit_settings import SystemCallGroups, declared_properties
 from rigwright.engines import unprivileged_steps
 from rigwright.model.roots import Roots
 from rigwright.operate.client_target import ClientTarget
@@ -28,7 +28,7 @@ CONFINED = [
 
 
 def allowed(lines: tuple[str, ...]) -> set[str]:
-    return set(declared_properties("\n".join(lines), CALLS)["SystemCallFilter"].split())
+    return set(declared_properties("\n".join(lines), SystemCallGroups(CALLS))["SystemCallFilter"].split())
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from rigwright.model.gateway_schema import Gateway
 from rigwright.model.instance import Instance
 from rigwright.model.monitoring_schema import Monitoring, metrics_readers
 from rigwright.model.roots import Roots
+from rigwright.model.shared_results import share_results
 
 # The text of an installation's bin/llama-server.
 LAUNCHER = Path(__file__).with_name("launcher.py").read_text()
@@ -77,6 +78,7 @@ def options_of_keys(instance: Instance, roots: Roots) -> frozenset[str]:
     return frozenset(name for name, option in OPTIONS.items() if taken & {*option.fields})
 
 
+@share_results
 def render_settings(roots: Roots, instance: Instance, *, metrics: bool) -> str:
     """The settings of the launcher, as JSON.
 

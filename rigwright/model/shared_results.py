@@ -1,0 +1,49 @@
+"""Results that boxes of a fleet have in common: rigs with equal declarations have the same objects as their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import wraps
+from operator import attrgetter
+from typing import ParamSpec, TypeVar
+
+from rigwright.model.rig import Rig
+
+P = ParamSpec("P")
+T = TypeVar("T")
+KEPT = 64
+"""Results of each function that are kept."""
+PLAIN = (str, int, type(None))  # bool is an int
+"""Arguments of these types are equal by their values, others by being the same object."""
+NAMELESS = "-"
+"""The name of a rig in a shared result, which depends on none."""
+_parts = attrgetter(*(one.name for one in fields(Rig) if one.name != "name"))
+
+
+def share_results(function: Callable[P, T]) -> Callable[P, T]:
+    """Call a function once for the same arguments, which include rigs that differ in their names only.
+
+    The result belongs to all callers, which do not change it. It depends on no rig's name: the function gets another.
+    """
+    results: dict[object, tuple[object, T]] = {}
+
+    @wraps(function)
+    def shared(*args: P.args, **named: P.kwargs) -> T:
+        key = (*map(_identify, args), *((name, _identify(value)) for name, value in named.items()))
+        if key not in results:
+            nameless = [replace(one, name=NAMELESS) if isinstance(one, Rig) else one for one in args]
+            made = function(*nameless, **named)  # type: ignore[arg-type]
+            if len(results) >= KEPT:
+                results.pop(next(iter(results)), None)
+            # with its arguments: no other object gets their identities meanwhile
+            results[key] = (args, named), made
+        return results[key][1]
+
+    return shared
+
+
+def _identify(value: object) -> object:
+    if isinstance(value, Rig):
+        return (Rig, *map(id, _parts(value)))
+    return (type(value), value) if isinstance(value, PLAIN) else id(value)
