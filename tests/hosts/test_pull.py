@@ -145,7 +145,7 @@ def test_a_box_pulls_a_generation_and_returns_from_a_bad_one(box: PullingBox) ->
     host.run(f"systemctl start --no-block {SERVICE}")
     wait_until(lambda: "activating" in host.run("ls /etc/rigwright"), "an activation")
     host.run("systemctl kill --signal=STOP rw-job-activate.service")
-    wait_until(lambda: box.read_record()[:2] == ("failed", "slow"), "the limit", 150)
+    wait_until(lambda: box.read_record()[:2] == ("failed", "slow"), "the limit", 150, 2.0)
     assert box.read_record()[2].startswith("its activation: no line was written within 30 s (")
     assert (box.current(), is_serving(host)) == (before, True)
     assert box.pull() == ("activated", "", "")
