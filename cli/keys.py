@@ -32,6 +32,7 @@ from cli.tables import print_prose, print_table
 from rigwright.gateway import deployed_keys, keyring
 from rigwright.gateway.deployed_keys import DeployedKeys
 from rigwright.gateway.keyring import ClientKey, ClientKeyring, RotatedKey
+from rigwright.gateway.keys_file_version import RIGHTS, TOKEN_LIMITS
 from rigwright.problems import describe_unknown, describe_violated_rule, format_count, format_value, printable
 from rigwright.validated_types import Name
 
@@ -261,9 +262,9 @@ def _has_same_keys(one: DeployedKeys, ring: ClientKeyring) -> bool:
 def _describe_limits(key: ClientKey) -> str:
     parts = [f"{key.requests_per_minute}/min"] if key.requests_per_minute else []
     parts += [format_count(key.streams, "stream")] if key.streams else []
-    for limit in keyring.TOKEN_LIMITS:
+    for limit in TOKEN_LIMITS:
         parts += [f"{getattr(key, limit)} tokens/{limit.rpartition('_')[2]}"] if getattr(key, limit) else []
-    parts += [f"no {right}" for right in keyring.RIGHTS if not getattr(key, right)]
+    parts += [f"no {right}" for right in RIGHTS if not getattr(key, right)]
     return ", ".join(parts) or "none"
 
 

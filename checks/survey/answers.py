@@ -61,19 +61,14 @@ class SurveyAnswers:
         return judged
 
 
-NO_NUMBERS = (b"NaN", b"Infinity")
-"""Words of JSON texts that are numbers for pydantic, and refused in answers; elsewhere they may be part of a string."""
-
-
 def read_survey(text: bytes, program: str) -> SurveyAnswers:
     """The answers of a survey's JSON text. If one is not of its shape, each is judged when a check asks for it.
 
     Raises:
         ValueError: as `checks.survey.survey_program.decode_answers`.
     """
-    if not any(word in text for word in NO_NUMBERS):
-        with suppress(ValidationError):
-            found = survey_validator().validate_json(text, strict=True)
-            told = {name: one["told"] for name, one in found.items() if "told" in one}
-            return SurveyAnswers(found, program=program, _read=told)
+    with suppress(ValidationError):
+        found = survey_validator().validate_json(text, strict=True)
+        told = {name: one["told"] for name, one in found.items() if "told" in one}
+        return SurveyAnswers(found, program=program, _read=told)
     return SurveyAnswers(decode_answers(text), program=program)

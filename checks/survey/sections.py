@@ -36,4 +36,5 @@ def survey_validator() -> TypeAdapter[dict[str, dict[str, Any]]]:
         return make(f"Answer_{section.name}", {"told": section.shape, "took": Any, "failed": Any}, total=False)
 
     whole = make("Answers", {one.name: answer_shape(one) for one in list_sections()}, total=False)
-    return TypeAdapter(with_config(ConfigDict(extra="forbid"))(whole))
+    # nested dataclasses without a configuration of their own have this one, too
+    return TypeAdapter(with_config(ConfigDict(extra="forbid", allow_inf_nan=False))(whole))

@@ -35,5 +35,5 @@ _COMPLETION = {"messages": [{"role": "user", "content": "ready?"}], "max_tokens"
 CHAT = "/v1/chat/completions"
 ONE_TOKEN = InstanceRequest(CHAT, _COMPLETION)
 STREAMED = InstanceRequest(CHAT, {**_COMPLETION, "stream": True})
-HEALTH = InstanceRequest("/health")
+HEALTH_REQUEST = InstanceRequest("/health")
 MODELS = InstanceRequest("/v1/models")

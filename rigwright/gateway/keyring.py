@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, StrictBool
 
 from rigwright.file_lock import file_lock
-from rigwright.gateway.keys_file_version import KeyVersion, next_version, version_for
+from rigwright.gateway.keys_file_version import RIGHTS, TOKEN_LIMITS, KeyVersion, next_version, version_for
 from rigwright.problems import FrozenModel, Invalid, Problem
 from rigwright.project_root import require_own_place
 from rigwright.toml import load_toml
@@ -35,8 +35,6 @@ RANDOM = 32  # bytes
 LISTED = 6  # versions on a line of the file
 MOST = 1_000_000  # of whatever is limited, but tokens
 MOST_TOKENS = 10**12
-TOKEN_LIMITS = ("tokens_per_minute", "tokens_per_day", "tokens_per_month")
-RIGHTS = ("wake", "evict")  # about sleeping models; each key has them unless its table says `false`
 PATIENCE = 30.0  # seconds for which another process that changes the file is waited for
 
 

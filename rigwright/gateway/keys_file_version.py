@@ -23,6 +23,8 @@ HISTORY = 1000
 HIGHEST = 10**15
 """Of serials. Their history orders versions, so one that has come so far stays there."""
 ID = r"[0-9a-f]{16}"
+TOKEN_LIMITS = ("tokens_per_minute", "tokens_per_day", "tokens_per_month")
+RIGHTS = ("wake", "evict")  # about sleeping models; each key has them unless its table says `false`
 NAMED = 10  # keys that a refusal names of each sort
 
 VersionId = Annotated[str, matching(ID, "16 lowercase hexadecimal digits")]
@@ -151,5 +153,5 @@ def _is_stronger(one: Mapping[str, object], other: Mapping[str, object] | None) 
 
 
 def _rights(one: Mapping[str, object]) -> tuple[object, ...]:
-    fields = ("models", "requests_per_minute", "streams", "tokens_per_minute", "tokens_per_day", "tokens_per_month")
-    return (*(str(one.get(field)) for field in fields), *(str(one.get(right, True)) for right in ("wake", "evict")))
+    limits = (str(one.get(field)) for field in ("models", "requests_per_minute", "streams", *TOKEN_LIMITS))
+    return (*limits, *(str(one.get(right, True)) for right in RIGHTS))

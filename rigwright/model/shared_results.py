@@ -32,8 +32,8 @@ def share_results(function: Callable[P, T]) -> Callable[P, T]:
     def shared(*args: P.args, **named: P.kwargs) -> T:
         key = (*map(_identify, args), *((name, _identify(value)) for name, value in named.items()))
         if key not in results:
-            nameless = [replace(one, name=NAMELESS) if isinstance(one, Rig) else one for one in args]
-            made = function(*nameless, **named)  # type: ignore[arg-type]
+            nameless = {name: _without_name(one) for name, one in named.items()}
+            made = function(*map(_without_name, args), **nameless)  # type: ignore[arg-type]
             if len(results) >= KEPT:
                 results.pop(next(iter(results)), None)
             # with its arguments: no other object gets their identities meanwhile
@@ -41,6 +41,10 @@ def share_results(function: Callable[P, T]) -> Callable[P, T]:
         return results[key][1]
 
     return shared
+
+
+def _without_name(value: object) -> object:
+    return replace(value, name=NAMELESS) if isinstance(value, Rig) else value
 
 
 def _identify(value: object) -> object:

@@ -16,11 +16,12 @@ import pytest
 from checks import Drift, survey
 from checks.survey import survey_program
 from checks.survey.accounts import ACCOUNTS
-from checks.survey.answers import SurveyAnswers
+from checks.survey.answers import SurveyAnswers, read_survey
 from checks.survey.host.main import MARK, WAITING, count_read_bytes
 from checks.survey.section import Section, SurveyScope
 from checks.survey.sections import list_sections
 from tests.unit.samples import sample_instance, sample_rig
+from tests.unit.survey_samples import empty_answer, filled_answer
 
 
 def run(questions: dict[str, tuple[float, object]]) -> dict[str, dict[str, object]]:
@@ -278,6 +279,32 @@ def test_an_invalid_answer_conforms_to_nothing(answer: dict[str, object], said: 
     with pytest.raises(Drift, match="expected an answer about told") as caught:
         SurveyAnswers({"told": answer}).read(TOLD)
     assert said in str(caught.value)
+
+
+FLOAT = "a number goes here"
+SECTIONS_WITH_FLOATS = [one for one in list_sections() if FLOAT in json.dumps(filled_answer(one.shape, FLOAT))]
+
+
+def test_some_sections_have_floats() -> None:
+    assert {"recent_events", "health"} <= {one.name for one in SECTIONS_WITH_FLOATS}
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", f"{'9' * 400}.0"])
+@pytest.mark.parametrize("section", SECTIONS_WITH_FLOATS, ids=lambda section: section.name)
+def test_a_number_without_limit_conforms_to_nothing(section: Section[object], number: str) -> None:
+    parts = json.dumps({section.name: {"told": filled_answer(section.shape, FLOAT)}}).split(f'"{FLOAT}"')
+    for place in range(1, len(parts)):
+        text = "1.5".join(parts[:place]) + number + "1.5".join(parts[place:])
+        with pytest.raises(Drift, match="found an invalid number"):
+            read_survey(text.encode(), "").read(section)
+    assert read_survey("1.5".join(parts).encode(), "").read(section)
+
+
+def test_words_for_numbers_are_text_elsewhere() -> None:
+    other = next(one for one in list_sections() if one not in SECTIONS_WITH_FLOATS)
+    answers = {other.name: {"told": empty_answer(other.shape)}, "accounts": {"failed": "NaN of Infinity"}}
+    with pytest.raises(Drift, match="NaN of Infinity"):
+        read_survey(json.dumps(answers).encode(), "").read(ACCOUNTS)
 
 
 def test_a_host_that_was_not_asked_conforms_to_nothing() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines.instance_request import HEALTH, ONE_TOKEN, InstanceRequest
+from rigwright.engines.instance_request import HEALTH_REQUEST, ONE_TOKEN, InstanceRequest
 from tests.unit.file_server import (
     AnswerHandler,
     FileServerHandler,
@@ -67,7 +67,7 @@ def test_a_server_that_says_that_it_loads_is_asked_for_nothing_else(start: Start
 def test_a_later_start_on_demand_of_the_same_texts_answers_the_lesser_request(start: StartingInstance) -> None:
     start.server.serve(COMPLETIONS, *[complete_file(b"{}")] * 2)
     start.server.serve("health", *[complete_file(b"{}")] * 10)
-    start.again = HEALTH
+    start.again = HEALTH_REQUEST
     assert start.ready(os.getpid()).returncode == 0
     start.write = lambda: None  # type: ignore[method-assign]
     assert start.ready(os.getpid()).returncode == 0

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from rigwright.engines.engine_interface import KEY_FILE, Sandbox, ServiceSpec
-from rigwright.engines.instance_request import HEALTH
+from rigwright.engines.instance_request import HEALTH_REQUEST
 from rigwright.engines.llama_cpp.catalog_keys import LlamaVariant
 from rigwright.engines.llama_cpp.option_table import NUMBER, LlamaOption, LlamaSnapshot
 from rigwright.model.gateway_schema import Gateway
@@ -99,7 +99,7 @@ def llama_service(
         # a line of the unit: other words would have every box start its instances anew
         about=f"{variant.context_per_sequence} tokens a slot",
         # it answers once it has loaded the model and computed a first pass
-        ready_again=None if "no-warmup" in variant.flags else HEALTH,
+        ready_again=None if "no-warmup" in variant.flags else HEALTH_REQUEST,
         completions="/completion",
         metrics=METRICS if metrics_readers(gateway, monitoring) or "metrics" in variant.flags else None,
     )
