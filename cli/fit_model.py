@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -22,7 +23,8 @@ from rigwright.model.catalog_schema import Card, MissingModelFile
 from rigwright.problems import describe_unknown, format_value
 from rigwright.project_root import ROOT
 from rigwright.supply.artefact import CONFIG, TEXT, Artefact, GgufMetadata
-from rigwright.weights.checkpoint import WEIGHTS, parse_checkpoint
+from rigwright.validated_types import ARTEFACT_FILE
+from rigwright.weights.checkpoint import WEIGHTS, format_some, parse_checkpoint
 from rigwright.weights.safetensors import BrokenSafetensors
 
 HUB_FILE = re.compile(
@@ -41,7 +43,8 @@ def assess_model(
     Raises:
         InvalidRequest: no such file, folder or card, or it has no header that says its memory.
     """
-    placed, measured, served = _select_cards(cards), as_measurements(books), Path(name).is_dir()
+    placed, measured = _select_cards(cards), as_measurements(books)
+    served = os.path.isdir(name)  # noqa: PTH112 (False for a name that is too long)
     if served:
         need, size = _estimate_folder(Path(name), placed, context or CONTEXT, parallel or 1)
     else:
@@ -86,7 +89,12 @@ def _estimate_folder(folder: Path, cards: tuple[Card, ...], context: int, parall
     try:
         files = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
         config = folder / CONFIG
+        if not files.get(CONFIG):
+            raise MissingModelFile(f"{CONFIG} is missing or empty: vLLM needs it")
         text = config.read_text(encoding="utf-8") if files[CONFIG] <= TEXT else None
+        read = [name for name, size in files.items() if size and (name == CONFIG or name.endswith(WEIGHTS))]
+        if wrong := [format_value(name) for name in read if not ARTEFACT_FILE.fullmatch(name)]:
+            raise MissingModelFile(f"rename {format_some(wrong)}: letters, digits and ._+~- are allowed in a name")
         rows = [
             Artefact(
                 kind="weight",
@@ -95,12 +103,11 @@ def _estimate_folder(folder: Path, cards: tuple[Card, ...], context: int, parall
                 group="model",
                 file=name,
                 sha256=hashlib.sha256((text or "").encode()).hexdigest(),
-                size=size,
-                sources=(f"shelf:{name}",),
+                size=files[name],
+                sources=(f"shelf:{CONFIG}",),
                 text=text if name == CONFIG else None,
             )
-            for name, size in files.items()
-            if size and (name == CONFIG or name.endswith(WEIGHTS))
+            for name in read
         ]
         found = parse_checkpoint(rows, tokenizer=False)
     except (OSError, UnicodeDecodeError, MissingModelFile) as error:
@@ -169,6 +176,8 @@ def read_header(name: str) -> tuple[GgufMetadata, int]:
             "inventory, or merge its parts with llama-gguf-split --merge"
         )
     try:
+        if path.exists() and not path.is_file():
+            raise InvalidRequest(f"MODEL: {format_value(name)} is no regular file")
         size, beginning = _open_here(path) if path.exists() else _open_on_hub(name)
         found = parse_header(name, size, beginning)
     except (OSError, BrokenSafetensors, DownloadUnavailable) as error:

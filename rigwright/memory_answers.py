@@ -165,6 +165,8 @@ def assess_rig(
     totals = {index: card.vram_mib * MIB for index, card in enumerate(rig.cards)}
     reserves, seen = _find_reserves(totals, book)
     rooms = {index: max(0, size - reserves[index]) for index, size in totals.items()}
+    # a record does not tell the driver's memory from that of other processes; without one, the reserve is the driver's
+    cuda = totals if seen else rooms
     driver = _find_driver(rig, book)
     taken = {one.name: _measure_taken(one, placed[one.name], measured, totals, driver) for one in rig.instances}
     rows = []
@@ -176,7 +178,14 @@ def assess_rig(
         else:
             room, spare = ((free_ram,) if free_ram else ()), spare_ram
         answer = assess_memory(
-            placed[instance.name], measured, room, swap=spare, context=context, parallel=parallel, driver=driver
+            placed[instance.name],
+            measured,
+            room,
+            swap=spare,
+            context=context,
+            parallel=parallel,
+            driver=driver,
+            totals=[cuda[index] for index in instance.cards],
         )
         ram = predict_ram(answer.computed, measured) if answer and instance.cards else None
         place = ", ".join(f"{index}: {rig.cards[index].name}" for index in instance.cards) or "RAM"

@@ -84,8 +84,9 @@ FileName = Annotated[
     str,
     matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}", "a file name without a folder: letters, digits, dots and dashes"),
 ]
+ARTEFACT_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+~-]{0,200}")
 ArtefactFile = Annotated[
-    str, matching(r"[A-Za-z0-9_][A-Za-z0-9._+~-]{0,200}", "a file name without a folder: letters, digits and ._+~-")
+    str, matching(ARTEFACT_FILE.pattern, "a file name without a folder: letters, digits and ._+~-")
 ]
 # systemd would expand % and the shell everything else
 AbsolutePath = Annotated[

@@ -89,6 +89,7 @@ def assess_memory(
     context: int | None = None,
     parallel: int | None = None,
     driver: str = "",
+    totals: Sequence[int] = (),
 ) -> MemoryAssessment | None:
     """The answer for an instance; None where its kind cannot say what it computes with.
 
@@ -100,6 +101,7 @@ def assess_memory(
         context: Tokens over all sequences in place of its own.
         parallel: Sequences in place of its own.
         driver: The driver of its box; empty if unknown.
+        totals: Bytes that CUDA has of each of its cards at most; empty for all of the cards' memory.
     """
     need = kind_of(one.instance).memory(one)
     if need is None:
@@ -109,16 +111,23 @@ def assess_memory(
         given = (None, None) if (tokens, sequences) == (need.tokens, need.requests) else (tokens, sequences)
         return compute_memory(one, need, driver=driver, context=given[0], parallel=given[1])
 
-    return assess_computed(compute, need, records, _limit_room(one, need, room), context, parallel, swap)
+    return assess_computed(compute, need, records, _limit_room(one, need, room, totals), context, parallel, swap)
 
 
-def _limit_room(one: PlacedInstance, need: MemoryNeed, room: Sequence[int]) -> tuple[int, ...]:
-    """Free bytes that count: an engine that takes a share of a card uses no more, and does not start with less."""
+def _limit_room(
+    one: PlacedInstance, need: MemoryNeed, room: Sequence[int], totals: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """Free bytes that count: an engine that takes a share of a card uses no more, and does not start with less.
+
+    CUDA's total, of which it is a share, has no reserve of the driver's. The size of that is known as a bound only, so
+    a start needs the share of the largest total, and uses the share of the smallest.
+    """
     if not need.takes_share or not one.cards or len(room) != len(one.cards):
         return tuple(room)
-    # CUDA's total, of which it is a share, has no reserve of the driver's
-    shares = [int(max(0, card.vram_mib * MIB - DRIVER_RESERVE) * need.share) for card in one.cards]
-    return tuple(share if share <= free else 0 for share, free in zip(shares, room, strict=True))
+    sizes = [card.vram_mib * MIB for card in one.cards]
+    required = [int(size * need.share) for size in totals or sizes]
+    usable = [int(max(0, size - DRIVER_RESERVE) * need.share) for size in sizes]
+    return tuple(use if least <= free else 0 for use, least, free in zip(usable, required, room, strict=True))
 
 
 def assess_computed(

@@ -1,6 +1,8 @@
 """`rigwright fit`: answers for instances, another variant and a model without a lock."""
 
 import json
+import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -189,6 +191,47 @@ def test_bad_input_is_refused_with_one_message(
     done = run_fit(*(typed.get(word, word) for word in words))
     assert done.exit_code == 2
     assert said in done.output
+
+
+def _name_a_folder_as_a_file(file: Path) -> None:
+    file.mkdir()
+    (file / "model.safetensors").write_bytes(b"x")
+
+
+def _write_odd_names(file: Path) -> None:
+    write_checkpoint(file, RandomModel("small", 4, 256, 4, 2, 512, 1000))
+    for name in ("model (1).safetensors", "m\x1b[31m.safetensors"):
+        (file / name).write_bytes(b"x")
+
+
+def _write_control_characters(file: Path) -> None:
+    write_checkpoint(file, RandomModel("small", 4, 256, 4, 2, 512, 1000))
+    (file / "config.json").write_bytes(b"\xff")
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "message"),
+    [
+        (_name_a_folder_as_a_file, "x.gguf", "config.json is missing or empty: vLLM needs it"),
+        (
+            _write_odd_names,
+            "x.gguf",
+            "rename 'm\\x1b[31m.safetensors', 'model (1).safetensors': letters, digits and ._+~-",
+        ),
+        (_write_control_characters, "x.gguf", "can't decode byte 0xff"),
+        (os.mkfifo, "x.gguf", "is no regular file"),
+        (lambda file: file.symlink_to("/dev/zero"), "x.gguf", "is no regular file"),
+        (lambda file: None, f"{'x' * 300}.gguf", "File name too long"),
+    ],
+)
+def test_what_is_no_model_is_refused_with_one_error(
+    tmp_path: Path, make: Callable[[Path], None], name: str, message: str
+) -> None:
+    make(tmp_path / name)
+    done = run_fit(tmp_path / name, "--cards", "rtx-3090")
+    assert (done.exit_code, type(done.exception)) == (2, SystemExit)
+    assert message in " ".join(done.output.split())
+    assert done.output.count("Error: ") == 1
 
 
 def test_of_a_model_on_the_hub_only_the_header_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

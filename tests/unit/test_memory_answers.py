@@ -14,6 +14,7 @@ from rigwright.memory_records import AcceptedRecords, StartMemory, as_measuremen
 from rigwright.model.instance import Instance
 from rigwright.supply.artefact import GgufMetadata, KvCacheSize
 from tests.unit.samples import sample_artefact, sample_card, sample_instance, sample_parts, sample_rig
+from tests.unit.vllm_samples import vllm_instance
 
 GIB = 1 << 30
 HEADER = GgufMetadata(architecture="llama", cache=KvCacheSize(keys=1000, values=500))
@@ -184,3 +185,28 @@ def test_a_row_has_less_than_a_hundred_columns() -> None:
     instance = locked_instance("a-chat", 10 * GIB, cards=(0,))
     cells = assess(instance)["a-chat"].as_cells()
     assert sum(map(len, cells)) + 2 * len(cells) < 100
+
+
+def shared_room(share: float, *others: Instance, foreign: int | None = None) -> int:
+    """Bytes that an instance of vLLM can use, which takes a share of the card; 0 where it would not start."""
+    box_record = record_start(locked_instance("a", cards=(0,)), GIB, 9 * GIB)
+    book = None if foreign is None else with_box_cards(box_record, foreign)
+    answer = assess(vllm_instance(gpu_memory_utilization=share, max_model_len=1024), *others, book=book)["chat"].answer
+    assert answer is not None
+    return answer.room[0]
+
+
+def test_vllm_starts_only_where_its_share_of_the_whole_card_is_free() -> None:
+    whole, usable = CARD.vram_mib << 20, int(((CARD.vram_mib << 20) - DRIVER_RESERVE) * 0.92)
+    for free, room in ((22100 << 20, 0), (22608 << 20, 0), (22610 << 20, usable), (whole - DRIVER_RESERVE, usable)):
+        # the record has the driver's memory and a desktop's together: CUDA's total may be nearly the whole card
+        assert shared_room(0.92, foreign=whole - free) == room
+
+
+@pytest.mark.parametrize("share", [0.92, 0.99, 1.0])
+def test_without_a_record_the_reserve_is_the_drivers_and_the_rest_is_cudas(share: float) -> None:
+    total = (CARD.vram_mib << 20) - DRIVER_RESERVE
+    assert shared_room(share) == int(total * share)
+    other = locked_instance("b", 3 * GIB, cards=(0,))
+    assert shared_room(share, other) == 0
+    assert shared_room(0.7, other) == int(total * 0.7)
