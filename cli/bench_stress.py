@@ -29,7 +29,8 @@ from roles import root_shell
 from roles.client import ClientJobFailed, ClientJobLost
 from roles.client.instance_probes import StressTarget
 from roles.connection_failures import describe_unreachable_host
-from roles.progress import ProgressTask, progress
+from roles.progress import progress
+from roles.progress_task import ProgressTask
 
 
 @click.command()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rigwright.host import script_output
-from roles.progress import ProgressTask
+from roles.progress_task import ProgressTask
 
 # Of a path, where it tells the operator nothing: a commit, or the folder of one package.
 COMMIT = re.compile(r"\b[0-9a-f]{40}/|\A_packages/[0-9a-f]{16}/")

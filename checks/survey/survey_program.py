@@ -32,6 +32,7 @@ COMMON = (
         "bounded_http",
         "residency",
         "rotation",
+        "current_generation",
         "listener_probe",
         "foreign_proxies",
         "dpkg",

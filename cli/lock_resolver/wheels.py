@@ -32,7 +32,8 @@ from rigwright.problems import format_count, format_value
 from rigwright.supply.cuda_machine_code import UnreadableLibrary, find_targets
 from rigwright.supply.lock import Artefact
 from rigwright.validated_types import MachineCode
-from roles.progress import ProgressTask, progress
+from roles.progress import progress
+from roles.progress_task import ProgressTask
 
 PYTHONS = tuple(sorted({one.python for one in SYSTEM_RELEASES.values()}))
 # The oldest C library among their systems is Ubuntu 22.04's 2.35; manylinux begins with 2.5 (PEP 600).

@@ -21,6 +21,9 @@ from roles.residency.host.state import (
 
 GIB = 1 << 30
 CARD = "0"
+SIX = {CARD: 6 * GIB}
+FULL = MemoryDevice(10 * GIB, 8 * GIB, {"one": 8 * GIB})
+TWO = {"one": InstanceSpec(SIX), "two": InstanceSpec(SIX)}
 
 
 @dataclass
@@ -165,3 +168,20 @@ class SimulatedBox:
     def reserved(self) -> int:
         """Bytes that the ledger has given out."""
         return sum(self.specs[name].need[CARD] for name in self.loaded())
+
+
+def box(**specs: InstanceSpec) -> SimulatedBox:
+    """A box with these instances; by default with two of which one fits at a time."""
+    return SimulatedBox(specs or {"one": InstanceSpec(SIX), "two": InstanceSpec(SIX)})
+
+
+def observe_units(now: float, device: MemoryDevice | None, requests: int | None = 0, **units: str) -> Observation:
+    """An observation of units by their states."""
+    observed = {name: UnitObserved(state, "success", "an earlier failure") for name, state in units.items()}
+    counts = dict.fromkeys(units, requests)
+    return Observation(now, observed, {CARD: device} if device else {}, counts)
+
+
+def kinds(actions: list[Action]) -> list[tuple[str, str]]:
+    """Kind and target of each action."""
+    return [(one.kind, one.target) for one in actions]

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from cli.deep_reading import show_deep_reading
-from roles import progress, step_durations
+from roles import progress, progress_task, step_durations
 from roles.download_progress import report_files
 from roles.operations.jobs import _JobWatcher
-from roles.progress import LiveDisplay, ProgressTask
+from roles.progress import LiveDisplay
+from roles.progress_task import ProgressTask
 from roles.step_durations import RunEstimate, StepDurations
 
 
@@ -31,8 +32,8 @@ class FakeClock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     made = FakeClock()
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=made.monotonic))
-    monkeypatch.setattr(step_durations, "time", SimpleNamespace(monotonic=made.monotonic))
+    for module in (progress, progress_task, step_durations):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=made.monotonic))
     return made
 
 

@@ -1,12 +1,10 @@
-"""The ledger's decisions: table-driven, and under random events with kills at each step."""
+"""The ledger's decisions."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from roles.residency.host.ledger import admit_clients, decide, estimates
 from roles.residency.host.state import (
@@ -15,23 +13,15 @@ from roles.residency.host.state import (
     LEAVING,
     STARTING,
     STOPPING,
-    Action,
     Entry,
     InstanceSpec,
     LedgerState,
-    MemoryDevice,
     Observation,
     UnitObserved,
     Waiter,
 )
 from roles.residency.host.wake_states import render_wake_states
-from tests.unit.simulated_box import CARD, GIB, SimulatedBox
-
-SIX = {CARD: 6 * GIB}
-
-
-def box(**specs: InstanceSpec) -> SimulatedBox:
-    return SimulatedBox(specs or {"one": InstanceSpec(SIX), "two": InstanceSpec(SIX)})
+from tests.unit.simulated_box import CARD, FULL, GIB, SIX, TWO, SimulatedBox, box, kinds, observe_units
 
 
 def awake(found: SimulatedBox, *names: str) -> None:
@@ -204,49 +194,6 @@ def test_nothing_is_stopped_while_the_gateway_does_not_answer() -> None:
     assert made.units["one"].state == "active"
 
 
-def test_a_failed_start_answers_all_its_clients_and_backs_off() -> None:
-    made = box()
-    made.units["one"].breaks = True
-    clients = [made.wake("one"), made.wake("one")]
-    other = made.wake("two")
-    made.run(5)
-    assert [made.answers[one] for one in clients] == ["refused failed 5 broken"] * 2
-    late = made.wake("one")
-    made.step()
-    assert made.answers[late].startswith("refused failed")
-    made.run(6)
-    assert made.answers[other] == "ready", "the others serve on"
-    made.run(20)
-    last = made.wake("one")
-    made.run(25)
-    assert made.answers[last] == "refused failed 10 broken"
-
-
-def test_failures_with_a_regular_stop_between_them_are_not_in_a_row() -> None:
-    specs = {"one": InstanceSpec(SIX), "two": InstanceSpec(SIX)}
-    before = LedgerState({"one": Entry(LEAVING, failures=3), "two": Entry()}, [Waiter("1", "two", 0.0)])
-    units = {"one": UnitObserved("active"), "two": UnitObserved()}
-    card = {CARD: MemoryDevice(8 * GIB, 6 * GIB, {"one": 6 * GIB})}
-    after, actions = decide(specs, before, Observation(100.0, units, card, {"one": 0, "two": 0}))
-    assert Action("stop", "one") in actions
-    assert after.entries["one"].failures == 0
-
-
-def test_memory_of_other_processes_counts() -> None:
-    made = box()
-    made.foreign = 5 * GIB
-    client = made.wake("one")
-    made.run(9)
-    assert client not in made.answers, "a driver may give back memory late"
-    made.run(3)
-    text = "refused memory 30 it needs 6144 MiB of card 0, of 10240; other processes have 5120"
-    assert made.answers[client].startswith(text)
-    made.foreign = 0
-    client = made.wake("one")
-    made.run(5)
-    assert made.answers[client] == "ready"
-
-
 def test_a_listener_that_may_not_evict_is_refused_and_others_are_not() -> None:
     made = box()
     awake(made, "one")
@@ -307,29 +254,6 @@ def test_a_stop_by_hand_is_respected() -> None:
     assert render_wake_states(made.state, made.observe()) == "one stopped 0\n"
 
 
-def test_a_failed_instance_is_named_until_it_serves() -> None:
-    made = box()
-
-    def states() -> str:
-        return render_wake_states(made.state, made.observe())
-
-    made.wake("one")
-    made.units["one"].breaks = True
-    assert states() == ""
-    made.run(4)
-    assert states() == "one failed 0\n"
-    made.run(5)
-    assert states() == "one failed 1\n", "its pause is over"
-    made.by_hand = {"one"}
-    assert states() == "one stopped 0\n"
-    made.by_hand, made.units["one"].breaks = set(), False
-    made.wake("one")
-    made.run(1)
-    assert (made.units["one"].state, states()) == ("activating", "one failed 1\n")
-    made.run(4)
-    assert (made.units["one"].state, states()) == ("active", "")
-
-
 def test_only_proofs_move_while_an_activation_is_under_way() -> None:
     made = box()
     awake(made, "one")
@@ -368,175 +292,6 @@ def test_a_waiting_client_is_told_its_place_and_the_seconds() -> None:
     assert estimates(specs, state, 110.0) == {"1": "waiting 1 30", "2": "waiting 2 -"}
 
 
-NAMES = ("a", "b", "c")
-ASK = st.tuples(st.just("ask"), st.sampled_from(NAMES))
-FINISH = st.tuples(st.just("finish"), st.sampled_from(NAMES))
-WAIT = st.tuples(st.just("wait"), st.sampled_from((1, 10, 20)))
-FAULT = st.one_of(
-    st.tuples(st.just("withdraw"), st.integers(0, 3)),
-    st.tuples(st.just("break"), st.sampled_from(NAMES)),
-    st.tuples(st.just("crash"), st.sampled_from(NAMES)),
-    st.tuples(st.just("foreign"), st.integers(0, 8)),
-    st.tuples(st.just("gateway"), st.booleans()),
-    st.tuples(st.just("kill"), st.integers(0, 4)),
-    st.tuples(st.just("cold"), st.just(0)),
-)
-EVENTS = st.lists(st.one_of(ASK, ASK, ASK, WAIT, WAIT, FINISH, FAULT), min_size=10, max_size=40)
-
-
-def _play(made: SimulatedBox, event: tuple[str, object]) -> None:
-    """Have one event happen; a kill cuts a decision off after so many of its actions."""
-    kind, value = event
-    if kind == "ask":
-        made.ask(str(value))
-    elif kind == "finish":
-        made.units[str(value)].served = 0
-    elif kind == "withdraw":
-        made.state.waiters = [one for one in made.state.waiters if int(one.id) % 4 != value]
-    elif kind == "break":
-        made.units[str(value)].breaks = not made.units[str(value)].breaks
-    elif kind == "crash" and made.units[str(value)].state == "active":
-        made.units[str(value)].state, made.units[str(value)].result = "restarting", "exit-code"
-        made.units[str(value)].served = 0
-    elif kind == "foreign":
-        made.foreign = min(int(str(value)) * GIB, made.total - sum(made.ours().values()))
-    elif kind == "gateway":
-        made.gateway_up = bool(value)
-    elif kind == "kill":
-        made.advance()
-        for one in made.decide()[: int(str(value))]:
-            made.carry_out(one)
-        made.restart_service()
-    elif kind == "cold":
-        made.file = "{}"
-        made.restart_service()
-    elif kind == "wait":
-        for _ in range(int(str(value))):
-            _step_and_compare(made)
-
-
-def _step_and_compare(made: SimulatedBox) -> None:
-    """One step, and the rules that hold after any others."""
-    made.advance()
-    before = {name: (one.served, one.state) for name, one in made.units.items()}
-    phases = {name: one.phase for name, one in made.state.entries.items()}
-    foreign = made.foreign
-    actions = made.decide()
-    for one in actions:
-        if one.kind == "start" and phases.get(one.target, ASLEEP) == ASLEEP:
-            assert made.reserved() + foreign <= made.total, "a start exceeds the card"
-        if one.kind == "stop":
-            served, state = before[one.target]
-            assert not served or state != "active", "an instance with requests was stopped"
-            entry = made.state.entries[one.target]
-            if state == "active" and phases.get(one.target) == LEAVING:
-                assert made.now - entry.ready_at >= made.specs[one.target].residence
-        made.carry_out(one)
-
-
-@settings(max_examples=100, deadline=None)
-@given(EVENTS)
-def test_whatever_happens_the_card_is_never_exceeded_and_no_request_is_stopped(
-    events: list[tuple[str, object]],
-) -> None:
-    made = box(
-        a=InstanceSpec({CARD: 6 * GIB}, residence=1.0),
-        b=InstanceSpec({CARD: 5 * GIB}, residence=1.0, idle=10.0),
-        c=InstanceSpec({CARD: 3 * GIB}, residence=0.5, priority=1),
-    )
-    made.load_s = 1.0
-    for event in events:
-        _play(made, event)
-        _step_and_compare(made)
-        # instances never have more than the card
-        assert sum(made.ours().values()) <= made.total
-    # once nothing goes wrong any more, each client gets an answer
-    made.foreign, made.gateway_up = 0, True
-    for unit in made.units.values():
-        unit.breaks, unit.served = False, 0
-    waiting = [one.id for one in made.state.waiters]
-    for _ in range(600):
-        _step_and_compare(made)
-    assert all(client in made.answers for client in waiting)
-    assert not made.state.waiters
-
-
-def test_clients_are_refused_where_the_use_of_a_card_stays_unknown() -> None:
-    state = LedgerState({"one": Entry()}, [Waiter("1", "one", 100.0)])
-    specs = {"one": InstanceSpec(SIX)}
-    state, actions = decide(specs, state, Observation(100.0, {"one": UnitObserved()}))
-    assert not actions
-    state, actions = decide(specs, state, Observation(161.0, {"one": UnitObserved()}))
-    text = "the memory of card 0 is unknown, for nvidia-smi does not list it"
-    assert [one.text for one in actions] == [f"refused memory 30 {text}"]
-
-
-def test_an_activation_that_stops_a_start_is_no_failure() -> None:
-    state = LedgerState({"one": Entry(STARTING, since=99.0)}, [Waiter("1", "one", 99.0)])
-    seen = Observation(100.0, {"one": UnitObserved("deactivating")}, paused=True)
-    state, actions = decide({"one": InstanceSpec(SIX)}, state, seen)
-    assert (state.entries["one"].phase, state.entries["one"].failures) == (STOPPING, 0)
-    assert [one.kind for one in actions] == ["stop"], "its client waits for the end of the activation"
-
-
-FULL = MemoryDevice(10 * GIB, 8 * GIB, {"one": 8 * GIB})
-TWO = {"one": InstanceSpec(SIX), "two": InstanceSpec(SIX)}
-
-
-def observe_units(now: float, device: MemoryDevice | None, requests: int | None = 0, **units: str) -> Observation:
-    """An observation of units by their states."""
-    observed = {name: UnitObserved(state, "success", "an earlier failure") for name, state in units.items()}
-    counts = dict.fromkeys(units, requests)
-    return Observation(now, observed, {CARD: device} if device else {}, counts)
-
-
-def kinds(actions: list[Action]) -> list[tuple[str, str]]:
-    return [(one.kind, one.target) for one in actions]
-
-
-@pytest.mark.parametrize("unit", ["failed", "inactive"])
-def test_memory_that_a_sleeping_instance_has_left_is_not_free(unit: str) -> None:
-    state = LedgerState({"one": Entry(STOPPING), "two": Entry()}, [Waiter("1", "two", 90.0)])
-    state, actions = decide(TWO, state, observe_units(100.0, FULL, one=unit, two="inactive"))
-    assert not actions
-    state, actions = decide(TWO, state, observe_units(111.0, FULL, one=unit, two="inactive"))
-    assert next(one.text for one in actions).startswith(
-        "refused memory 30 it needs 6144 MiB of card 0, of 10240; other"
-    )
-
-
-@pytest.mark.parametrize(
-    "device",
-    [
-        MemoryDevice(10 * GIB, 6 * GIB),
-        MemoryDevice(10 * GIB, 6 * GIB, {"one": 0}, frozenset({"one"})),
-        MemoryDevice(10 * GIB, 9 * GIB, {"one": 0}, frozenset({"one"})),
-    ],
-)
-def test_instances_take_turns_where_a_driver_names_no_memory_of_processes(device: MemoryDevice) -> None:
-    state = LedgerState({"one": Entry(AWAKE), "two": Entry(short_since=80.0)}, [Waiter("1", "two", 80.0)])
-    _, actions = decide(TWO, state, observe_units(100.0, device, one="active", two="inactive"))
-    foreign = device.used - 6 * GIB
-    # of 10 GiB, 3 of others leave more than 6
-    assert kinds(actions) == ([("leave", "one")] if foreign <= 4 * GIB else [])
-
-
-def test_a_start_whose_memory_is_not_named_refuses_no_other() -> None:
-    state = LedgerState({"one": Entry(STARTING), "two": Entry(short_since=80.0)}, [Waiter("1", "two", 80.0)])
-    _, actions = decide(
-        TWO, state, observe_units(100.0, MemoryDevice(10 * GIB, 6 * GIB), one="activating", two="inactive")
-    )
-    assert not actions
-
-
-def test_one_that_leaves_does_so_while_the_use_of_its_card_is_unknown() -> None:
-    state = LedgerState({"one": Entry(LEAVING), "two": Entry()}, [Waiter("1", "two", 90.0)])
-    state, actions = decide(TWO, state, observe_units(100.0, None, 1, one="active", two="inactive"))
-    assert kinds(actions) == [("leave", "one")]
-    _, actions = decide(TWO, state, observe_units(101.0, None, 0, one="active", two="inactive"))
-    assert kinds(actions) == [("stop", "one")]
-
-
 @pytest.mark.parametrize("count", [3, None])
 def test_an_order_to_stop_that_was_lost_is_not_repeated_under_requests(count: int | None) -> None:
     state = LedgerState({"one": Entry(STOPPING, since=60.0)})
@@ -568,17 +323,6 @@ def test_idle_does_not_end_before_a_client_has_arrived() -> None:
     state = LedgerState({"one": Entry(AWAKE, last_used=98.9, answered_at=98.9)})
     assert decide(specs, state, observe_units(100.0, None, one="active"))[1] == []
     assert kinds(decide(specs, state, observe_units(101.0, None, one="active"))[1]) == [("leave", "one")]
-
-
-def test_a_start_that_was_written_down_and_not_ordered_is_ordered_again() -> None:
-    before = LedgerState({"one": Entry(STARTING, since=99.0)}, [Waiter("1", "one", 99.5)])
-    state, actions = decide(TWO, before, observe_units(100.0, None, one="failed"))
-    assert kinds(actions) == [("start", "one")]
-    _, actions = decide(TWO, state, observe_units(105.0, None, one="failed"))
-    assert ("answer", "1") in kinds(actions), "it does not start"
-    state, _ = decide(TWO, before, observe_units(100.0, None, one="activating"))
-    _, actions = decide(TWO, state, observe_units(100.5, None, one="failed"))
-    assert kinds(actions) == [("stop", "one"), ("answer", "1")], "one that was seen to start has failed"
 
 
 def test_thousands_of_clients_cost_one_sort() -> None:

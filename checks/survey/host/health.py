@@ -13,13 +13,12 @@ import hashlib
 import json
 import os
 import re
-import stat
 import subprocess
 import threading
 import time
 from typing import Any
 
-from checks.survey.host import bounded_http, common, residency, rotation, systemd_properties
+from checks.survey.host import bounded_http, common, current_generation, residency, rotation, systemd_properties
 from checks.survey.host.thread_pool import Pool
 
 ROOT = ""  # a test has a folder for a host
@@ -32,8 +31,7 @@ ASLEEP = {
     "asleep": True,
 }
 SLOW = 4.0  # seconds for a program that takes a tenth of one: other work may have the processor
-MANY = 1000  # files of a generation, or of an instance's weights
-LARGEST = 1 << 22  # bytes of a file of a generation; its templates come to a few KiB
+MANY = 1000  # files of an instance's weights
 SAMPLES = 1 << 20  # bytes of what an engine counts
 APART = 0.3  # seconds between two looks at what it counts
 UNKNOWN = ("", "?")  # the stand-in for the progress of an engine that counts none, or has not answered in time
@@ -294,43 +292,6 @@ def stop_times(folder: str, asks: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def read_generation(config: str, asked: dict[str, Any]) -> dict[str, object]:
-    """The number of the current generation, and its digest when it was written and now."""
-    try:
-        matched = re.fullmatch("generations/([0-9]{1,9})", os.readlink(f"{config}/current"))
-    except OSError:
-        matched = None
-    if not matched or not os.path.isdir(folder := f"{config}/{matched[0]}"):
-        return {"number": None, "sealed": "", "found": ""}
-    sealed = (common.read(f"{folder}/{asked['sealed']}") or "").split()
-    digest = tree_digest(folder, asked["unsealed"])
-    return {"number": int(matched[1]), "sealed": sealed[0][:64] if sealed else "", "found": digest}
-
-
-def tree_digest(folder: str, unsealed: list[str]) -> str:
-    """SHA-256 of all content of a generation's folder, as its own digest is made; empty where it cannot be read."""
-    hashes, modes, links = list[tuple[str, str]](), list[tuple[str, str]](), list[tuple[str, str]]()
-    for top, folders, names in os.walk(folder):
-        for name in [*folders, *names]:
-            path = f"{top}/{name}"
-            place = os.path.relpath(path, folder)
-            if len(hashes) + len(links) > MANY:
-                return ""
-            try:
-                found = os.lstat(path)
-                if stat.S_ISLNK(found.st_mode):
-                    links.append((place, f"link {place} {os.readlink(path)}"))
-                elif stat.S_ISREG(found.st_mode) and place not in unsealed:
-                    with open(path, "rb") as file:
-                        content = file.read(LARGEST)
-                    hashes.append((place, f"{hashlib.sha256(content).hexdigest()}  {place}"))
-                    modes.append((place, f"mode {stat.S_IMODE(found.st_mode):o} {place}"))
-            except OSError:
-                return ""
-    lines = [line for rows in (hashes, modes, links) for _, line in sorted(rows)]
-    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode(errors="replace")).hexdigest()
-
-
 def start_record(ask: dict[str, Any], folder: str) -> dict[str, object]:
     """The files that the process of an instance was started from, and whether its key and its weights are those on
     disk."""
@@ -399,5 +360,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             "reboot": os.path.exists(f"{ROOT}/run/reboot-required"),
             "stopped": stop_times(f"{ROOT}{asked['config']}/{asked['stopped']}", asked["asks"]),
             "residency": on_demand,
-            "generation": read_generation(f"{ROOT}{asked['config']}", asked) if asked["config"] else None,
+            "generation": current_generation.read_generation(f"{ROOT}{asked['config']}", asked)
+            if asked["config"]
+            else None,
         }
