@@ -30,7 +30,7 @@ def share_results(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def shared(*args: P.args, **named: P.kwargs) -> T:
-        key = (*map(_identify, args), *((name, _identify(value)) for name, value in named.items()))
+        key = (*map(_identify_argument, args), *((name, _identify_argument(value)) for name, value in named.items()))
         if key not in results:
             nameless = {name: _without_name(one) for name, one in named.items()}
             made = function(*map(_without_name, args), **nameless)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def _without_name(value: object) -> object:
     return replace(value, name=NAMELESS) if isinstance(value, Rig) else value
 
 
-def _identify(value: object) -> object:
+def _identify_argument(value: object) -> object:
     if isinstance(value, Rig):
         return (Rig, *map(id, _parts(value)))
     return (type(value), value) if isinstance(value, PLAIN) else id(value)

@@ -14,8 +14,9 @@ local waking = {}
 local MOST_LINE, MOST_TEXT = 512, 200
 -- Lines that it may send in that many seconds: it says something at most every five.
 local MOST_LINES, LINES_IN = 20, 5
--- Seconds to connect, until its first line (it may be starting again, and its socket is held), and between two lines.
-local CONNECT, FIRST, BETWEEN = 5, 10, 15
+-- Seconds to connect, until its first line (it may be starting again, and its socket is held), and between two lines; a
+-- box whose disks are too busy may take so long.
+local CONNECT, FIRST, BETWEEN = 5, 30, 30
 -- Connections in a row that end within that many seconds: a service that was killed begins again.
 local MOST_CONNECTIONS, STEADY, PAUSE = 5, 5, 0.2
 -- Seconds that a stream waits at most; others wait as long as `wait` of the gateway allows.

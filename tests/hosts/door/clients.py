@@ -115,7 +115,7 @@ class Stream:
 
     async def _more(self) -> bool:
         try:
-            part = await asyncio.wait_for(self.reader.read(1 << 16), 20)
+            part = await asyncio.wait_for(self.reader.read(1 << 16), 40)
         except ConnectionError:
             part = b""
         self.came += part

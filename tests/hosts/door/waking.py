@@ -290,9 +290,9 @@ async def a_service_that_is_not_there_is_no_reason_to_hang(world: World) -> None
     await world.residency.start()
     world.residency.greeting = b""
     async with Stream(world.port, ASKED) as stream:
-        await stream.end()
+        plain, _ = await asyncio.gather(world.post(PLAIN | {"stream": False}), stream.end())
     assert stream.status == 503, stream.came
-    assert (await world.post(PLAIN | {"stream": False}))[0] == 503
+    assert plain[0] == 503
 
 
 @asleep
