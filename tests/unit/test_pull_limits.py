@@ -158,10 +158,9 @@ def weights_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
         WeightsHandler.ended.set()
 
 
-def switch_script(world: PublishedWorld, *, hangs: str = "") -> str:
+def switch_script(world: PublishedWorld, *, hangs: str = "", hang: str = "sleep 600") -> str:
     """A script that activates the generation of its argument, as far as the link; it may hang at a place."""
     config = world.box / "etc/rigwright"
-    hang = "sleep 600"
     return "\n".join(
         [
             f"cd {shlex.quote(str(config))} && touch {ACTIVATING} && echo begun",
@@ -178,8 +177,8 @@ def publish(world: PublishedWorld, payload: PullPayload, serial: int = SERIAL) -
     world.place()
 
 
-def publish_weights(world: PublishedWorld, url: str) -> None:
-    """Publish a generation that needs weights."""
+def publish_weights(world: PublishedWorld, url: str, kind: str = "http", **pace: object) -> None:
+    """Publish a generation that needs weights, from a source of a kind."""
     models, place = world.box / "srv/models", world.box / "weights"
     spec = world.box / "spec.json"
     row = {"path": "chat.gguf", "sha256": hashlib.sha256(WEIGHTS).hexdigest(), "size": len(WEIGHTS)}
@@ -187,7 +186,8 @@ def publish_weights(world: PublishedWorld, url: str) -> None:
     table = {
         **{key: str(value) for key, value in settings.items()},
         **{"hub_python": "", "package_python": "", "reserve": 0},
-        "files": [{**row, "sources": [{"kind": "http", "url": url}]}],
+        "files": [{**row, "sources": [{"kind": kind, "base" if kind == "peer" else "url": url}]}],
+        **pace,
     }
     place.mkdir(exist_ok=True)
     spec.write_text(json.dumps(table))
