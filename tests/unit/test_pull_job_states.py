@@ -199,4 +199,4 @@ def test_a_wait_for_a_peer_is_progress_for_a_day(
 
 
 def test_a_pull_knows_the_weights_jobs_words() -> None:
-    assert (root_jobs.FOR_PEER, root_jobs.PEER_S) == (progress.FOR_PEER, TransferLimits().peer)
+    assert (progress.FOR_PEER, TransferLimits().peer) == (root_jobs.FOR_PEER, root_jobs.PEER_S)
