@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.host.generation_layout import JOB
 from rigwright.pull.publication import PullPayload
 from roles.pull.host import root_jobs
 from roles.weights.host import progress
@@ -19,7 +20,6 @@ from tests.unit.published_boxes import PublishedWorld, served_folder
 from tests.unit.test_pull_limits import (  # noqa: F401 (fixtures)
     BASE,
     FETCH,
-    JOB,
     NEW_FILES,
     SERIAL,
     WEIGHTS,
@@ -64,13 +64,14 @@ class UnreadableUnits:
 def systemd(units: StandInUnits, monkeypatch: pytest.MonkeyPatch) -> UnreadableUnits:
     made = UnreadableUnits(units)
     monkeypatch.setattr(units, "_control", made.answer)
-    monkeypatch.setattr(root_jobs, "STATE_TRIES", 5, raising=False)
+    monkeypatch.setattr(root_jobs, "STATE_S", 0.2, raising=False)
     return made
 
 
 def test_a_state_that_is_unreadable_for_a_moment_is_read_again(
-    world: PublishedWorld, units: StandInUnits, systemd: UnreadableUnits
+    world: PublishedWorld, units: StandInUnits, systemd: UnreadableUnits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(root_jobs, "STATE_S", 60.0, raising=False)
     publish_switch(world)
     systemd.left = 3
     assert outcome(world) == ("activated", "")

@@ -23,7 +23,7 @@ SLACK_S = 1800.0  # seconds for all that is no byte of a download
 MOST_DOCUMENT = 8 << 20  # bytes of a download's own progress
 FOR_PEER = "waiting for peer"  # a file's state in that progress, as roles/weights/host/progress.py has it
 PEER_S = 86400.0  # seconds in which such a wait is progress: those of `peer` in roles/weights/host/spec.py
-STATE_TRIES = 60  # looks at a unit whose state is unreadable, as while systemd executes itself again
+STATE_S = 60.0  # seconds for a state that is unreadable, as while systemd executes itself again
 UP = ("active", "activating", "deactivating", "reloading")
 DOWN = ("inactive", "failed")
 
@@ -193,11 +193,12 @@ def is_up(unit: str) -> bool:
 
 
 def _read_state(unit: str) -> str:
-    """The state of a unit, one of UP and DOWN; any other text is read again for a minute."""
-    for left in reversed(range(STATE_TRIES)):
+    """The state of a unit, one of UP and DOWN; where systemctl prints another text, it is asked again."""
+    until = time.monotonic() + STATE_S
+    while True:
         text = run_program("systemctl", "show", "--property=ActiveState", "--value", "--", unit)[1].strip()
         if text in UP + DOWN:
             return text
-        if left:
-            time.sleep(POLL_S)
-    raise StateUnreadable(f"the state of {unit} is unknown: {text[:300]}")
+        if time.monotonic() >= until:
+            raise StateUnreadable(f"the state of {unit} is unknown: {text[:300]}")
+        time.sleep(POLL_S)
