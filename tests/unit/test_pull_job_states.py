@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -148,18 +149,20 @@ def test_an_activation_that_was_stopped_is_no_success_and_no_failure(
 
 
 class PeerHandler(WeightsHandler):
-    """A stand-in peer: it verifies its file for a time, writes its progress meanwhile, and then has the file."""
+    """A stand-in peer: it verifies its file for some looks, writes its progress meanwhile, and then has the file."""
 
-    verifies = 0
-    """Looks at its progress until it has the file."""
+    looks = 0
+    """Looks at its progress."""
+    last = 60
+    """The look at which it has the file."""
 
     def do_GET(self) -> None:
         """Send the progress, or the file."""
-        is_busy = PeerHandler.verifies > 0
+        is_busy = PeerHandler.looks < PeerHandler.last
         if not self.path.endswith(progress.NAME):
             self.send_body(404 if is_busy else 200, b"" if is_busy else WEIGHTS)
             return
-        PeerHandler.verifies -= 1
+        PeerHandler.looks += 1
         size = len(WEIGHTS)
         row = {"path": "chat.gguf", "size": size, "done": size, "state": progress.VERIFYING, "from": "", "behind": []}
         rows = [row] if is_busy else []
@@ -176,13 +179,16 @@ class PeerHandler(WeightsHandler):
 
 @pytest.fixture
 def peer_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(PeerHandler, "verifies", 30)
+    """A peer whose looks are the pull's clock: one is a minute, however busy this machine is."""
+    monkeypatch.setattr(PeerHandler, "looks", 0)
+    clock = SimpleNamespace(monotonic=lambda: PeerHandler.looks * 60.0, sleep=time.sleep)
+    monkeypatch.setattr(root_jobs, "time", clock)
     with served_folder(tmp_path, PeerHandler) as url:
         yield url
 
 
 @pytest.mark.parametrize(
-    ("most", "ends"), [(60.0, ("activated", "")), (1.0, ("failed", "slow"))], ids=["within the day", "after it"]
+    ("most", "ends"), [(86400.0, ("activated", "")), (600.0, ("failed", "slow"))], ids=["within the day", "after it"]
 )
 def test_a_wait_for_a_peer_is_progress_for_a_day(
     world: PublishedWorld,
@@ -192,9 +198,8 @@ def test_a_wait_for_a_peer_is_progress_for_a_day(
     most: float,
     ends: tuple[str, str],
 ) -> None:
-    monkeypatch.setattr(root_jobs, "SILENCE_S", 2.5)
     monkeypatch.setattr(root_jobs, "PEER_S", most, raising=False)
-    publish_weights(world, peer_url, kind="peer", pace={"pause": 0.2})
+    publish_weights(world, peer_url, kind="peer", pace={"pause": 0.1})
     assert outcome(world) == ends
     assert units.stopped == ([] if ends[0] == "activated" else [FETCH])
 
