@@ -105,26 +105,27 @@ def parse_time(value: object) -> datetime:
     return datetime.strptime(str(value), TIME_FORM).replace(tzinfo=timezone.utc)
 
 
-def read_field(data: bytes) -> tuple[bytes, bytes]:
-    """A field of a signature in SSH's wire format, and the bytes after it."""
+def read_fields(data: bytes, count: int) -> list[bytes]:
+    """Fields of a signature in SSH's wire format, and the bytes after them."""
     end = 4 + int.from_bytes(data[:4], "big")
     require(4 <= end <= len(data), "malformed", "the signature is truncated")
-    return data[4:end], data[end:]
+    return [data[4:end], *(read_fields(data[end:], count - 1) if count > 1 else [data[end:]])]
 
 
 def verify_envelope(envelope: bytes, trust: Trust, moment: datetime) -> tuple[bytes, str, str]:
     """The payload of an envelope, its signer, and the fingerprint of the key, which is valid at a time."""
     table = parse_canonical(envelope)
     payload, blob = base64.b64decode(table["payload"]), base64.b64decode(table["signatures"][0]["sig"])
-    key, rest = read_field(blob[10:])
-    plain = blob[:10] == b"SSHSIG\0\0\0\1" and b"-cert-" not in read_field(key)[0]
+    key, namespace, _, _, made, _ = read_fields(blob[10:], 5)
+    plain = blob[:10] == b"SSHSIG\0\0\0\1" and b"-cert-" not in (key_type := read_fields(key, 1)[0])
     require(plain, "malformed", "the signature is no SSH signature of version 1, or by a certificate")
     fingerprint = f"SHA256:{base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip('=')}"
     code, text, signature = (base64.b64encode(one).decode() for one in (key, payload, blob))
-    rows = [{"keyid": fingerprint, "sig": signature}]
-    same = envelope == render_canonical({"payload": text, "payloadType": PAYLOAD_TYPE, "signatures": rows})
-    require(same, "malformed", "the envelope is not that of an in-toto statement with one signature")
-    require(read_field(rest)[0] == NAMESPACE.encode(), "wrong_kind", "the signature is not for a verdict")
+    form = {"payload": text, "payloadType": PAYLOAD_TYPE, "signatures": [{"keyid": fingerprint, "sig": signature}]}
+    require(envelope == render_canonical(form), "malformed", "it is no in-toto statement with one signature")
+    require(namespace == NAMESPACE.encode(), "wrong_kind", "the signature is not for a verdict")
+    touched = not key_type.startswith(b"sk-") or read_fields(made, 2)[2][0] & 1  # a token's flags
+    require(touched, "no_touch", "its security token was not touched for this signature")
     signed = b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
     require(not {fingerprint, code} & trust[1], "revoked", f"its key {fingerprint} is revoked")
     return payload, run_ssh_keygen(signed, signature, trust[0], moment, known=code in trust[0]), fingerprint
@@ -132,14 +133,13 @@ def verify_envelope(envelope: bytes, trust: Trust, moment: datetime) -> tuple[by
 
 def run_ssh_keygen(signed: bytes, signature: str, signers: str, moment: datetime, *, known: bool) -> str:
     """The signer of these bytes."""
-    armour = f"-----BEGIN SSH SIGNATURE-----\n{signature}\n-----END SSH SIGNATURE-----\n"
     with tempfile.TemporaryDirectory(prefix="verdict-") as folder:
         Path(folder, "signers").write_text(signers)
-        Path(folder, "signature").write_text(armour)
+        Path(folder, "sig").write_text(f"-----BEGIN SSH SIGNATURE-----\n{signature}\n-----END SSH SIGNATURE-----\n")
         clean, at = {**os.environ, "TZ": "UTC", "LC_ALL": "C"}, f"{moment:%Y%m%d%H%M%S}"
 
         def run(*words: str) -> tuple[bool, str]:
-            command = ["ssh-keygen", "-Y", *words, "-s", "signature", "-f", "signers", f"-Overify-time={at}"]
+            command = ["ssh-keygen", "-Y", *words, "-s", "sig", "-f", "signers", f"-Overify-time={at}"]
             try:
                 done = subprocess.run(command, input=signed, capture_output=True, timeout=30, cwd=folder, env=clean)
             except (OSError, subprocess.TimeoutExpired) as error:

@@ -12,6 +12,7 @@ RefusalReason = Literal[
     "key_expired",
     "key_not_yet_valid",
     "changed",
+    "no_touch",
     "statement_expired",
     "statement_in_future",
     "other_subject",

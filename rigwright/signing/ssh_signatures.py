@@ -33,6 +33,7 @@ _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
 _MAGIC = b"SSHSIG"
 _HASHES = ("sha512", "sha256")
 LARGEST_SIGNATURE = 1 << 14  # bytes; RSA of 16384 bits has 4,400
+_TOUCHED = 1  # flag of a security token's signature: CTAP's "user present"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class SshSignature:
 
     key: PublicKey
     namespace: str
+    flags: int | None
+    """The flags that a security token has signed; None for a key in a file."""
 
 
 def parse_ssh_signature(blob: bytes) -> SshSignature:
@@ -61,9 +64,28 @@ def parse_ssh_signature(blob: bytes) -> SshSignature:
         raise SignatureRefused("malformed", f"{name} has a reserved field")
     if reader.read_text() not in _HASHES:
         raise SignatureRefused("malformed", f"{name} has another hash than {' and '.join(_HASHES)}")
-    reader.read_bytes()
+    signature = WireReader(reader.read_bytes(), name)
     reader.require_end()
-    return SshSignature(key, namespace)
+    flags = None
+    if key.key_type.startswith("sk-"):
+        # type, signature, flags (OpenSSH's PROTOCOL.u2f); ssh-keygen judges the rest
+        signature.read_bytes()
+        signature.read_bytes()
+        flags = signature.read_exactly(1)[0]
+    return SshSignature(key, namespace, flags)
+
+
+def require_touch(signature: SshSignature) -> None:
+    """Refuse a security token's signature that was made without a touch; ssh-keygen does not.
+
+    A client may ask any token for one, so that the options of the key do not decide.
+
+    Raises:
+        SignatureRefused: there was none.
+    """
+    if signature.flags is not None and not signature.flags & _TOUCHED:
+        text = f"{signature.key.fingerprint} is on a security token, which was not touched for this signature (flag 1)"
+        raise SignatureRefused("no_touch", f"{text}: sign again without no-touch-required")
 
 
 def sign_statement(statement: Statement, key_file: Path) -> Envelope:
@@ -84,7 +106,7 @@ def sign_payload(payload: bytes, kind: SignedKind, key_file: Path) -> Envelope:
         key_file: A private key, or a public key of which ssh-agent has the private one.
 
     Raises:
-        SignatureRefused: ssh-keygen does not sign; the text has its message.
+        SignatureRefused: ssh-keygen does not sign, and the text has its message; or a token was not touched.
     """
     # with the data on its standard input, ssh-keygen writes the signature to its standard output
     words = ["-q", "-Y", "sign", "-f", str(key_file.absolute()), "-n", signature_namespace(kind)]
@@ -92,7 +114,9 @@ def sign_payload(payload: bytes, kind: SignedKind, key_file: Path) -> Envelope:
     if fault:
         raise SignatureRefused("no_program", f"ssh-keygen does not sign with {key_file}: {fault}")
     blob = _remove_armour(output.decode("ascii", "replace"))
-    return Envelope(IN_TOTO, payload, parse_ssh_signature(blob).key.fingerprint, blob)
+    signature = parse_ssh_signature(blob)
+    require_touch(signature)
+    return Envelope(IN_TOTO, payload, signature.key.fingerprint, blob)
 
 
 @dataclass(frozen=True)
@@ -149,6 +173,7 @@ def verify_signature(data: bytes, kind: SignedKind, signers: TrustedSigners, now
     signer = signers.find(signature.key)
     require_may_sign(signer, kind, now)
     _verify_with_keygen(envelope, signer, kind, signers, now)
+    require_touch(signature)
     return envelope, signer
 
 

@@ -119,6 +119,33 @@ def test_each_job_is_sent_the_packages_that_it_installs(bundled: BundledPackages
     assert list(channel.jobs.glob("*/files")) == []
 
 
+def test_an_interrupted_send_continues_with_the_files_that_are_there(
+    bundled: BundledPackages, channel: RecordedChannel
+) -> None:
+    """Files of the package job lie there before the next look."""
+    place = channel.jobs / PACKAGES_JOB / "files"
+    place.mkdir(parents=True)
+    first, second = (file for file in bundled.files if file.path.name.startswith(("curl", "libcurl")))
+    shutil.copyfile(first.path, place / first.name)
+    assert channel.install(bundled, "curl"), channel.log
+    assert channel.names(PACKAGES_JOB) == [second.path.name]
+    assert channel.apt.installed_files == {"curl_8.1_amd64.deb", "libcurl_1.0_amd64.deb"}
+    assert list(channel.jobs.glob("*/files")) == []
+
+
+def test_a_changed_file_of_an_interrupted_send_is_refused_and_sent_again(
+    bundled: BundledPackages, channel: RecordedChannel
+) -> None:
+    place = channel.jobs / PACKAGES_JOB / "files"
+    place.mkdir(parents=True)
+    first = next(file for file in bundled.files if file.path.name.startswith("curl"))
+    (place / first.name).write_bytes(b"x" * first.size)
+    assert not channel.install(bundled, "curl")
+    assert "did NOT match" in channel.log
+    assert channel.apt.installed_files == set()
+    assert channel.install(bundled, "curl"), channel.log
+
+
 def test_a_bundle_without_a_package_sends_lists_and_fails_with_apts_words(
     bundled: BundledPackages, channel: RecordedChannel
 ) -> None:

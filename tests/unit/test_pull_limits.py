@@ -15,10 +15,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -92,6 +94,8 @@ class WeightsHandler(SimpleHTTPRequestHandler):
 
     step: int | None = 1
     pause = 1.0
+    sent = 0
+    """Parts that were sent."""
     ended = threading.Event()
 
     def do_GET(self) -> None:
@@ -104,6 +108,7 @@ class WeightsHandler(SimpleHTTPRequestHandler):
                 if WeightsHandler.step:
                     self.wfile.write(WEIGHTS[at : at + WeightsHandler.step])
                     self.wfile.flush()
+                    WeightsHandler.sent += 1
                 if WeightsHandler.ended.wait(WeightsHandler.pause):
                     return
         except OSError:
@@ -158,10 +163,9 @@ def weights_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
         WeightsHandler.ended.set()
 
 
-def switch_script(world: PublishedWorld, *, hangs: str = "") -> str:
+def switch_script(world: PublishedWorld, *, hangs: str = "", hang: str = "sleep 600") -> str:
     """A script that activates the generation of its argument, as far as the link; it may hang at a place."""
     config = world.box / "etc/rigwright"
-    hang = "sleep 600"
     return "\n".join(
         [
             f"cd {shlex.quote(str(config))} && touch {ACTIVATING} && echo begun",
@@ -178,8 +182,8 @@ def publish(world: PublishedWorld, payload: PullPayload, serial: int = SERIAL) -
     world.place()
 
 
-def publish_weights(world: PublishedWorld, url: str) -> None:
-    """Publish a generation that needs weights."""
+def publish_weights(world: PublishedWorld, url: str, kind: str = "http", **pace: object) -> None:
+    """Publish a generation that needs weights, from a source of a kind."""
     models, place = world.box / "srv/models", world.box / "weights"
     spec = world.box / "spec.json"
     row = {"path": "chat.gguf", "sha256": hashlib.sha256(WEIGHTS).hexdigest(), "size": len(WEIGHTS)}
@@ -187,7 +191,8 @@ def publish_weights(world: PublishedWorld, url: str) -> None:
     table = {
         **{key: str(value) for key, value in settings.items()},
         **{"hub_python": "", "package_python": "", "reserve": 0},
-        "files": [{**row, "sources": [{"kind": "http", "url": url}]}],
+        "files": [{**row, "sources": [{"kind": kind, "base" if kind == "peer" else "url": url}]}],
+        **pace,
     }
     place.mkdir(exist_ok=True)
     spec.write_text(json.dumps(table))
@@ -252,10 +257,14 @@ def test_a_download_that_does_not_end_ends_the_pull_and_the_next_one_continues(
 def test_each_byte_of_a_download_counts_as_progress(
     world: PublishedWorld, units: StandInUnits, weights_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(root_jobs, "SILENCE_S", 2.0)
+    # ten minutes pass with each part, however busy this machine is
+    monkeypatch.setattr(WeightsHandler, "sent", 0)
+    clock = SimpleNamespace(monotonic=lambda: WeightsHandler.sent * 600.0, sleep=time.sleep)
+    monkeypatch.setattr(root_jobs, "time", clock)
+    monkeypatch.setattr(root_jobs, "SLACK_S", 86400.0)
     monkeypatch.setattr(WeightsHandler, "step", PIECE)
     monkeypatch.setattr(WeightsHandler, "pause", 0.6)
-    assert len(WEIGHTS) / PIECE * WeightsHandler.pause > 2 * root_jobs.SILENCE_S
+    assert len(WEIGHTS) / PIECE * 600 > 2 * root_jobs.SILENCE_S
     publish_weights(world, weights_url)
     assert outcome(world) == ("activated", "")
     assert units.stopped == []

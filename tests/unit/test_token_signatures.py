@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
+from rigwright.signing import ssh_signatures
 from rigwright.signing.dsse import IN_TOTO, Envelope, parse_envelope
 from rigwright.signing.refusals import SignatureRefused
 from rigwright.signing.ssh_signatures import sign_statement, verify_envelope
@@ -84,10 +85,8 @@ def test_the_program_without_rigwright_verifies_a_verdict_of_a_token(verdicts: V
     assert verdicts.refusal(first, second, forged) == "unknown_signer"
 
 
-def test_a_box_pulls_a_generation_that_a_token_has_signed(
-    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(root_jobs, "run_program", lambda *words: (3, "inactive"))
+def token_world(tmp_path: Path, key: Path) -> PublishedWorld:
+    """A published generation, all of whose metadata a token has signed."""
     others = tmp_path / "keys"
     others.mkdir()
     publisher = PublisherKeys(others)
@@ -96,19 +95,78 @@ def test_a_box_pulls_a_generation_that_a_token_has_signed(
     world = PublishedWorld(tmp_path, publisher)
     world.publish(SERIAL)
     world.place()
+    return world
+
+
+def test_a_box_pulls_a_generation_that_a_token_has_signed(
+    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(root_jobs, "run_program", lambda *words: (3, "inactive"))
+    world = token_world(tmp_path, key)
     # verified: this box has no way from the generation that it serves
     assert world.verify() == "needs_deploy"
     assert world.record["seen"] == [SERIAL, world.record["seen"][1], SERIAL]  # type: ignore[index]
     world.entry = world.add_generation(SERIAL + 1)
-    world.write_timestamp(SERIAL + 1, key=publisher.mallory)
+    world.write_timestamp(SERIAL + 1, key=world.keys.mallory)
     world.place()
     assert world.verify() == "unknown_signer"
 
 
+@pytest.fixture
+def careless(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Signs without the refusal of a signature without a touch, as another client; returns the end of that."""
+    judge = ssh_signatures.require_touch
+    monkeypatch.setattr(ssh_signatures, "require_touch", lambda signature: None)
+    return lambda: monkeypatch.setattr(ssh_signatures, "require_touch", judge)
+
+
 @pytest.mark.parametrize("flags", FLAGS)
-def test_ssh_keygen_requires_neither_touch_nor_pin(token: SoftwareToken, key: Path, flags: int) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_signature_without_a_touch_counts_for_no_kind(
+    token: SoftwareToken, key: Path, careless: Callable[[], None], flags: int, kind: SignedKind
+) -> None:
     token.flags = flags
-    assert verify_envelope(sign_statement(lock_statement(), key).render(), "lock", trust(key), NOW)
+    signed = sign_statement(lock_statement(kind=kind), key).render()
+    # ssh-keygen itself judges neither a touch nor a PIN
+    assert verify_envelope(signed, kind, trust(key), NOW)
+    careless()
+    if flags & PRESENT:
+        assert verify_envelope(signed, kind, trust(key), NOW)
+    else:
+        with pytest.raises(SignatureRefused, match="was not touched") as caught:
+            verify_envelope(signed, kind, trust(key), NOW)
+        assert caught.value.reason == "no_touch"
+
+
+def test_sign_writes_no_signature_without_a_touch(box: OperatorFolder, key: Path, token: SoftwareToken) -> None:
+    folder = SignedFolder(box, key)
+    token.flags = VERIFIED
+    done = CliRunner().invoke(main, ["sign", str(box.inventory), "--key", str(key)])
+    assert done.exit_code != 0
+    assert "which was not touched for this signature (flag 1)" in done.output
+    assert not folder.bundle_signature.exists()
+    assert list(box.inventory.parent.rglob("*.sig")) == []
+
+
+def test_a_verdict_without_a_touch_is_refused_without_rigwright(
+    verdicts: Verdicts, key: Path, token: SoftwareToken, careless: Callable[[], None]
+) -> None:
+    verdicts.keys = {**verdicts.keys, "ana": key}
+    verdicts.trust("ana", 'namespaces="verdict@rigwright"')
+    token.flags = VERIFIED
+    assert verdicts.refusal(verdicts.write("1", verdicts.details(nonce=NONCE))) == "no_touch"
+    token.flags = PRESENT | VERIFIED
+    assert verdicts.verify(verdicts.write("1", verdicts.details(nonce=NONCE)))[0] == 0
+
+
+def test_a_box_pulls_nothing_that_was_signed_without_a_touch(
+    tmp_path: Path, key: Path, token: SoftwareToken, careless: Callable[[], None]
+) -> None:
+    token.flags = 0
+    world = token_world(tmp_path, key)
+    careless()
+    assert world.verify() == "no_touch"
+    assert "seen" not in world.record
 
 
 @pytest.mark.parametrize("option", ["no-touch-required", "verify-required"])

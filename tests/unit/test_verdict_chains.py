@@ -200,7 +200,7 @@ def test_a_certificate_signs_no_verdict(verdicts: Verdicts) -> None:
     blob = base64.b64decode(table["signatures"][0]["sig"])
     kind = b"ssh-ed25519-cert-v01@openssh.com"
     key = len(kind).to_bytes(4, "big") + kind + b"rest"
-    rest = verdict_verifier.read_field(blob[10:])[1]
+    rest = verdict_verifier.read_fields(blob[10:], 1)[1]
     table["signatures"][0]["sig"] = base64.b64encode(blob[:10] + len(key).to_bytes(4, "big") + key + rest).decode()
     path.write_bytes(render_canonical(table) + b"\n" + line + b"\n")
     assert "or by a certificate" in verdicts.verify(path)[1]

@@ -21,10 +21,19 @@ SILENCE_S = 1800.0  # seconds without a byte of a download: a disk may take that
 LEAST_RATE = 1 << 20  # bytes a second, of all that a download lacks at its beginning
 SLACK_S = 1800.0  # seconds for all that is no byte of a download
 MOST_DOCUMENT = 8 << 20  # bytes of a download's own progress
+FOR_PEER = "waiting for peer"  # a file's state in that progress, as roles/weights/host/progress.py has it
+PEER_S = 86400.0  # seconds in which such a wait is progress: those of `peer` in roles/weights/host/spec.py
+STATE_S = 60.0  # seconds for a state that is unreadable, as while systemd executes itself again
+UP = ("active", "activating", "deactivating", "reloading")
+DOWN = ("inactive", "failed")
 
 
 class JobStopped(Exception):
     """A job that was stopped at one of its limits; the text has the limit."""
+
+
+class StateUnreadable(Exception):
+    """A unit of unknown state: it may run, and may have ended; the next pull looks again."""
 
 
 class JobLimits:
@@ -53,6 +62,9 @@ class _JobProgress:
         self.limits, self.log = limits, log
         self.began = self.moved = time.monotonic()
         self.done, self.total = -1, 0
+        self.updated: object = None
+        self.waited = 0.0
+        self.looked = self.began
 
     def find_excess(self) -> str:
         """The limit that the job has exceeded; empty for none."""
@@ -60,7 +72,7 @@ class _JobProgress:
         done = self._read_bytes() if limits.document else self._read_size()
         if done != self.done:
             self.done, self.moved = done, now
-        whole = limits.whole + self.total / LEAST_RATE
+        whole = limits.whole + self.waited + self.total / LEAST_RATE
         if now - self.moved > limits.silence:
             unit = "byte came" if limits.document else "line was written"
             return f"no {unit} within {_spell_seconds(limits.silence)}{self._describe()}"
@@ -82,8 +94,19 @@ class _JobProgress:
             done, total = int(table["done"]), int(table["total"])
             # a file that fails leaves the total
             self.total = max(self.total, total)
+            self._count_wait(table["updated"], [row["state"] for row in table["files"]])
             return done
         return self.done
+
+    def _count_wait(self, updated: object, states: list[object]) -> None:
+        """Count a wait for a peer as progress while the job writes; its clock may be set, so that any change counts."""
+        if updated == self.updated:
+            return
+        now = time.monotonic()
+        if FOR_PEER in states and self.updated is not None and self.waited < PEER_S:
+            self.waited += now - self.looked
+            self.moved = now
+        self.updated, self.looked = updated, now
 
 
 def _spell_seconds(seconds: float) -> str:
@@ -121,6 +144,7 @@ def run_root_job(
 
     Raises:
         JobStopped: it exceeds a limit.
+        StateUnreadable: systemd does not start it, or does not say whether it runs.
     """
     folder = f"{settings.jobs}/{unit}"
     log = f"{folder}/log"
@@ -136,7 +160,7 @@ def run_root_job(
             *("/bin/sh", f"{folder}/script", *([argument] if argument else [])),
         )
         if status:
-            return False, complaint.strip()[:400]
+            raise StateUnreadable(f"systemd has not started {unit}: {complaint.strip()[:300]}")
     wait_for_job(settings, unit, limits)
     with open(log, encoding="utf-8", errors="replace") as file:
         lines = [line.strip() for line in file.read(1 << 20).splitlines() if line.strip()]
@@ -149,6 +173,7 @@ def wait_for_job(settings: PullSettings, unit: str, limits: JobLimits) -> None:
 
     Raises:
         JobStopped: it exceeds a limit.
+        StateUnreadable: systemd does not say whether it runs.
     """
     progress = _JobProgress(limits, f"{settings.jobs}/{unit}/log")
     while is_up(f"{unit}.service"):
@@ -159,9 +184,21 @@ def wait_for_job(settings: PullSettings, unit: str, limits: JobLimits) -> None:
 
 
 def is_up(unit: str) -> bool:
-    """Whether a unit is neither inactive nor failed: `systemctl is-active` counts no unit that starts or ends."""
-    return _read_state(unit) not in ("inactive", "failed")
+    """Whether a unit is neither inactive nor failed: `systemctl is-active` counts no unit that starts or ends.
+
+    Raises:
+        StateUnreadable: systemd does not say.
+    """
+    return _read_state(unit) in UP
 
 
 def _read_state(unit: str) -> str:
-    return run_program("systemctl", "show", "--property=ActiveState", "--value", "--", unit)[1].strip()
+    """The state of a unit, one of UP and DOWN; where systemctl prints another text, it is asked again."""
+    until = time.monotonic() + STATE_S
+    while True:
+        text = run_program("systemctl", "show", "--property=ActiveState", "--value", "--", unit)[1].strip()
+        if text in UP + DOWN:
+            return text
+        if time.monotonic() >= until:
+            raise StateUnreadable(f"the state of {unit} is unknown: {text[:300]}")
+        time.sleep(POLL_S)

@@ -29,7 +29,15 @@ from rigwright.safe_text import printable
 from rigwright.signing.refusals import SignatureRefused
 
 from .fetch import PAYLOAD, REPORT, STATEMENT, TIMESTAMP
-from .root_jobs import JobStopped, download_limits, is_up, run_program, run_root_job, wait_for_job
+from .root_jobs import (
+    JobStopped,
+    StateUnreadable,
+    download_limits,
+    is_up,
+    run_program,
+    run_root_job,
+    wait_for_job,
+)
 from .served_generation import (
     LOADING,
     GenerationFolders,
@@ -50,6 +58,7 @@ if TYPE_CHECKING:
 REASON = re.compile("[a-z_]{0,40}")
 RESTORE = "restore"  # the script that activates the earlier generation again, during an attempt
 SLOW = "slow"  # the reason of a job that was stopped at a limit
+INTERRUPTED = "interrupted"  # the reason of an activation that ended before its last step
 MOST_TRIES = 2  # of a generation whose activation was interrupted
 MOST_TEXT = 400  # characters of a reason
 OUTCOMES = ("current", "activated", "refused", "unreachable", "failed", "busy")
@@ -80,6 +89,9 @@ class BoxPull:
             outcome, reason, text = "refused", error.reason, str(error)
         except PullEnded as error:
             outcome, reason, text = error.outcome, error.reason, str(error)
+        except StateUnreadable as error:
+            # an attempt stays in the record: the next run reads from the box how it has ended
+            outcome, reason, text = "busy", "systemd", f"{error}; the next pull continues"
         value = {"outcome": outcome, "reason": reason, "text": printable(text)[:MOST_TEXT]}
         self.record.value |= {"schema": 1, "run": int(time.time()), **value}
         if outcome == "busy":
@@ -187,7 +199,7 @@ class BoxPull:
         tries = [published.serial, tries[1] + 1 if tries[0] == published.serial else 1]
         if tries[1] > MOST_TRIES:
             self.record.add_failed(published.serial)
-            raise PullEnded("failed", "interrupted", f"its activation was interrupted {MOST_TRIES} times")
+            raise PullEnded("failed", INTERRUPTED, f"its activation was interrupted {MOST_TRIES} times")
         new = folders.write(payload)
         attempt = {
             **{"serial": published.serial, "number": new, "base": number, "before": list_findings(settings)},
@@ -202,7 +214,7 @@ class BoxPull:
         try:
             served, text = run_root_job(settings, JOB, payload.activate[base], str(new), limits=limits)
         except JobStopped as error:
-            raise self._end_stopped(attempt, error) from None
+            raise self._end_interrupted(attempt, SLOW, f"its activation: {error}") from None
         return self._end_attempt(attempt, served, text)
 
     def _fetch_weights(self, payload: PullPayload) -> None:
@@ -239,12 +251,15 @@ class BoxPull:
             raise self._describe_replaced(number)
         # the earlier generation serves, or that of a deploy meanwhile: the next run begins anew
         self.record.value["attempt"] = None
-        raise PullEnded("busy", "interrupted", "the activation was interrupted; the next run repeats it")
+        raise PullEnded("busy", INTERRUPTED, "the activation was interrupted; the next run repeats it")
 
     def _end_attempt(self, attempt: dict[str, Any], served: bool, text: str) -> str:
         settings, folders, number = self.settings, self.folders, self.folders.read_current()
+        if served and (number != attempt["number"] or folders.is_activating() or not folders.is_proven(number)):
+            # its unit has not failed: a stop, or a reset of its state, has ended the job
+            raise self._end_interrupted(attempt, INTERRUPTED, f"its activation ended early: {text}")
         faults = [text] if not served else find_new_faults(settings, attempt["before"])
-        if not faults and number == attempt["number"]:
+        if not faults:
             if attempt["record"] and not self._is_done(attempt["record"][2]):
                 # where it fails, a check says so, and the next deploy repeats it
                 with suppress(JobStopped):
@@ -252,14 +267,14 @@ class BoxPull:
             self._accept(attempt["serial"], attempt["digest"])
             return "activated"
         # first: no kill during the return lets the generation be tried again
-        attempt["fault"] = "; ".join(faults[:3]) or text
+        attempt["fault"] = "; ".join(faults[:3])
         self.record.add_failed(attempt["serial"])
         self.record.write()
         raise self._return_to_base(attempt)
 
-    def _end_stopped(self, attempt: dict[str, Any], error: JobStopped) -> PullEnded:
-        """Return from an activation that was stopped at a limit: it counts as an interrupted one."""
-        attempt |= {"fault": f"its activation: {error}", "reason": SLOW}
+    def _end_interrupted(self, attempt: dict[str, Any], reason: str, text: str) -> PullEnded:
+        """Return from an activation that was stopped before its end: the generation may be tried again."""
+        attempt |= {"fault": text, "reason": reason}
         self.record.write()
         return self._return_to_base(attempt)
 
