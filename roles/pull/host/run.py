@@ -243,8 +243,8 @@ class BoxPull:
         if "fault" in attempt:
             raise self._return_to_base(attempt)
         if found == attempt["digest"] and number == attempt["number"]:
-            served = folders.is_proven(number) and not folders.is_activating()
-            return self._end_attempt(attempt, served, "its activation was interrupted")
+            # one that fails its proof has moved the link back: this one was cut off before it
+            return self._end_attempt(attempt, True, "it was cut off")
         if found == attempt["digest"] and folders.read_proof(attempt["number"]) != attempt["proof"]:
             # its activation has ended: a deploy or an operator has replaced it since
             self._accept(attempt["serial"], attempt["digest"])
