@@ -1,107 +1,414 @@
-"""The residency service between a decision and what comes of it: stale counts, answers and the ledger, stale links."""
+"""The residency service as a process: its socket, its ledger on disk, and kills at each moment of a wake."""
 
 from __future__ import annotations
 
-import asyncio
 import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
 import threading
-from dataclasses import replace
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingUnixStreamServer
 
 import pytest
 
-from roles.residency.host import observation, service
-from roles.residency.host.state import AWAKE, LEAVING, Action, Entry, LedgerState, UnitObserved
+from rigwright.gateway.secrets_distribution import RESIDENCY
+from rigwright.project_root import ROOT
+from rigwright.serving.residency import load_residency_modules
+
+MIB = 1 << 20
+NAMES = ("one", "two")
+HANDED = (
+    "import os, sys; os.environ['LISTEN_PID'] = str(os.getpid()); fd = int(sys.argv[1]);"
+    "os.dup2(fd, 3); os.set_inheritable(3, True); os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
+)
 
 
-class RecordingResidency(service.Residency):
-    """The service without a systemd: notes its orders, saves and answers."""
+class AdminHandler(BaseHTTPRequestHandler):
+    """Stand-in for the gateway's admin socket: counts are the server's."""
 
-    def __init__(self, folder: Path) -> None:
-        instances = {
-            name: {
-                **{"unit": f"rigwright-{name}.service", "fingerprint": "", "floor": {}, "priority": 0, "idle": 0},
-                **{"keep_warm": False, "residence": 0},
-            }
-            for name in ("chat", "code")
-        }
-        config = {"instances": instances, "admin": f"{folder}/admin", "folder": str(folder), "records": str(folder)}
-        (folder / "config").write_text(json.dumps(config | {"links": f"{folder}/links"}))
-        super().__init__(f"{folder}/config")
-        self.did: list[str] = []
-        self.told = threading.Event()
-        self.file.save = lambda state: self.did.append("save")  # type: ignore[method-assign]
-        self.gateway.ask = self.note_question  # type: ignore[method-assign]
-        self.seen = replace(self.seen, now=observation.monotonic())
-        self.takes = 0.0
+    def _answer(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
 
-    def note_question(self, method: str, path: str) -> bytes:
-        """A question to the gateway."""
-        self.did.append(path)
-        self.told.set()
-        return b"0"
+    def do_GET(self) -> None:
+        """`/state`."""
+        counts = self.server.counts  # type: ignore[attr-defined]
+        self._answer(json.dumps({"instances": {name: {"under_way": counts[name], "progress": 0} for name in counts}}))
 
-    def order(self, verb: str, unit: str) -> None:  # type: ignore[override]
-        """An order, which may wait until the gateway was told something."""
-        if self.takes:
-            self.told.wait(self.takes)
-        self.did.append(f"{verb} {unit}")
+    def do_POST(self) -> None:
+        """`/leave/NAME`, `/cut/NAME` and `/stay/NAME`."""
+        _, verb, name = self.path.split("/")
+        self.server.words.append((verb, name))  # type: ignore[attr-defined]
+        self._answer(f"{self.server.counts[name]}\n")  # type: ignore[attr-defined]
 
-    def answer(self, client: str, line: str) -> None:
-        """An answer."""
-        self.did.append(f"answer {client}")
+    def log_message(self, format: str, *args: object) -> None:
+        """No lines."""
+
+    def address_string(self) -> str:
+        """Of a unix socket."""
+        return "local"
+
+
+@dataclass
+class ResidencyBox:
+    """The service, its units and its gateway, in a folder."""
+
+    folder: Path
+    listener: socket.socket
+    admin: ThreadingUnixStreamServer
+    process: subprocess.Popen[bytes] | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def start(self) -> None:
+        words = [
+            sys.executable,
+            "-c",
+            HANDED,
+            str(self.listener.fileno()),
+            "-I",
+            "-S",
+            "-B",
+            str(self.folder / "program"),
+        ]
+        self.process = subprocess.Popen(
+            [*words, str(self.folder / "residency.json")],
+            env={**os.environ, **self.environment, "LISTEN_FDS": "1"},
+            pass_fds=[self.listener.fileno()],
+            stdout=subprocess.DEVNULL,
+        )
+
+    def kill(self) -> None:
+        if self.process:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    def ask(self, line: str, seconds: float = 30.0) -> list[str]:
+        """All lines of one request; empty if the service ended."""
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(seconds)
+            link.connect(str(self.folder / "wake.sock"))
+            link.sendall(f"{line}\n".encode())
+            try:
+                return link.makefile("r", encoding="ascii").read().splitlines()
+            except OSError:
+                return []
+
+    def wake(self, name: str, evict: int = 1) -> str:
+        """The last line of a wake; comes again as nginx does, until there is one."""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            lines = self.ask(f"wake {name} lan - {evict}")
+            if lines and not lines[-1].startswith("waiting"):
+                return lines[-1]
+        raise AssertionError(f"no answer about {name}")
+
+    def unit_state(self, name: str) -> str:
+        words = [str(self.folder / "bin/systemctl"), "show", f"rigwright-{name}.service"]
+        text = subprocess.run(words, env={**os.environ, **self.environment}, capture_output=True, text=True, check=True)
+        return next(line.partition("=")[2] for line in text.stdout.splitlines() if line.startswith("ActiveState"))
+
+    def orders(self) -> list[str]:
+        path = self.folder / "units/.log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def ledger(self) -> dict[str, str]:
+        """Phases on disk; clients are answered a moment before the file is written."""
+        until = time.monotonic() + 10
+        while True:
+            rows = json.loads((self.folder / "ledger.json").read_text())["instances"]
+            found = {name: row["phase"] for name, row in rows.items()}
+            if "starting" not in found.values() or time.monotonic() > until:
+                return found
+            threading.Event().wait(0.02)
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> RecordingResidency:
-    return RecordingResidency(tmp_path)
+def box(tmp_path: Path) -> Iterator[ResidencyBox]:
+    """Two instances that do not fit together."""
+    for path, text in load_residency_modules().items():
+        (tmp_path / "program" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "program" / path).write_text(text)
+    for name in ("bin", "units", "records", "stopped", "links"):
+        (tmp_path / name).mkdir()
+    stand_in = tmp_path / "bin/systemctl"
+    stand_in.write_text(f"#!{sys.executable}\n" + (ROOT / "tests/stand_ins/residency_systemctl.py").read_text())
+    stand_in.chmod(0o755)
+    instance = {"idle": 0, "priority": 0, "keep_warm": False, "residence": 0, "floor": {"host": 60 * MIB}}
+    config = {
+        "socket": str(tmp_path / "wake.sock"),
+        "states": str(tmp_path / "states"),
+        "admin": str(tmp_path / "admin.sock"),
+        "folder": str(tmp_path),
+        "records": str(tmp_path / "records"),
+        "stopped": str(tmp_path / "stopped"),
+        "links": str(tmp_path / "links"),
+        "activating": str(tmp_path / "activating"),
+        "job": "rw-job-activate.service",
+        "metrics": str(tmp_path / "residency.prom"),
+        "drain": 1,
+        "host_memory": "100M",
+        "instances": {
+            name: {**instance, "unit": f"rigwright-{name}.service", "fingerprint": f"print of {name}"} for name in NAMES
+        },
+    }
+    (tmp_path / "residency.json").write_text(json.dumps(config))
+    admin = ThreadingUnixStreamServer(str(tmp_path / "admin.sock"), AdminHandler)
+    admin.counts, admin.words = dict.fromkeys(NAMES, 0), []  # type: ignore[attr-defined]
+    threading.Thread(target=admin.serve_forever, daemon=True).start()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "wake.sock"))
+        listener.listen(64)
+        environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "STAND_IN_UNITS": str(tmp_path / "units")}
+        made = ResidencyBox(tmp_path, listener, admin, environment=environment)
+        made.start()
+        yield made
+        made.kill()
+    admin.shutdown()
+    admin.server_close()
 
 
-def test_a_stop_follows_a_recent_count_of_requests_alone(made: RecordingResidency) -> None:
-    actions = [Action("start", "code"), Action("stop", "chat")]
-    asyncio.run(made.carry_out_all(actions))
-    assert made.did == ["save", "stop rigwright-chat.service", "start rigwright-code.service"]
-    made.did.clear()
-    # the disk, or an earlier order, took its time
-    made.seen = replace(made.seen, now=made.seen.now - service.COUNT_S)
-    asyncio.run(made.carry_out_all(actions))
-    assert made.did == ["save", "start rigwright-code.service"]
+def test_a_client_waits_and_is_sent_to_its_instance(box: ResidencyBox) -> None:
+    lines = box.ask("wake one lan 0123456789abcdef 1")
+    assert lines[0] == "waiting 1 -"
+    assert lines[-1] == "ready"
+    assert box.unit_state("one") == "active"
+    assert box.ledger() == {"one": "awake", "two": "asleep"}
+    assert 'rigwright_residency_awake{instance="one"} 1' in (box.folder / "residency.prom").read_text()
 
 
-def test_the_gateway_hears_that_an_instance_leaves_until_systemd_has_taken_the_order(
-    made: RecordingResidency, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "COUNT_S", 0.01)
-    made.seen, made.takes = replace(made.seen, now=observation.monotonic() + 5), 10
-    asyncio.run(made.carry_out_all([Action("stop", "chat")]))
-    assert made.did[:2] == ["save", "/leave/chat"]
-    assert "stop rigwright-chat.service" in made.did
+def test_a_client_goes_on_with_the_link_and_does_not_wait_for_systemd(box: ResidencyBox) -> None:
+    box.kill()
+    box.environment["STAND_IN_SECONDS"] = "60"
+    box.start()
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(box.folder / "wake.sock"))
+        link.sendall(b"wake one lan - 1 0\n")
+        lines = link.makefile("r")
+        assert lines.readline() == "waiting 1 -\n"
+        (box.folder / "links/one").symlink_to(box.folder)
+        assert lines.read() == "ready\n"
+    assert box.unit_state("one") == "activating"
+    # neither do those that come while the unit has still to do
+    assert box.wake("one") == "ready"
+    assert box.ledger()["one"] == "awake"
 
 
-def test_a_count_is_no_younger_than_the_announcement_that_goes_with_it(
-    made: RecordingResidency, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moments: list[float] = []
-    made.declared |= {"activating": "/none", "stopped": "/none"}
-    made.state = LedgerState({"chat": Entry(LEAVING)})
-    monkeypatch.setattr(observation, "show_units", lambda units: ({name: UnitObserved() for name in units}, {}))
-    made.gateway.look = lambda leaving, names: (moments.append(observation.monotonic()), ({}, frozenset()))[1]  # type: ignore[method-assign,func-returns-value]
-    seen = made.observe()
-    assert seen.now <= moments[0]
+def test_two_that_do_not_fit_take_turns(box: ResidencyBox) -> None:
+    for name in (*NAMES, *NAMES):
+        assert box.wake(name) == "ready"
+    # each of two is stopped before the other starts
+    turn = [f"{verb} rigwright-{name}.service" for name in NAMES for verb in ("start", "stop")]
+    assert [one for number, one in enumerate(box.orders()) if box.orders()[number - 1 : number] != [one]] == (turn * 2)[
+        :-1
+    ]
 
 
-@pytest.mark.parametrize(("is_proof", "order"), [(False, ["answer 1", "save"]), (True, ["save", "answer 1", "save"])])
-def test_only_answers_to_proofs_wait_for_the_ledger(made: RecordingResidency, is_proof: bool, order: list[str]) -> None:
-    made.state = LedgerState({"chat": Entry(AWAKE, sleep_next=is_proof)})
-    asyncio.run(made.carry_out_all([Action("answer", "1", "ready")]))
-    assert made.did == order
+def test_requests_under_way_keep_an_instance(box: ResidencyBox) -> None:
+    assert box.wake("one") == "ready"
+    box.admin.counts["one"] = 1  # type: ignore[attr-defined]
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(box.wake("two")))
+    thread.start()
+    until = time.monotonic() + 20
+    while ("leave", "one") not in box.admin.words and time.monotonic() < until:  # type: ignore[attr-defined]
+        threading.Event().wait(0.05)
+    assert box.unit_state("one") == "active"
+    assert not found
+    box.admin.counts["one"] = 0  # type: ignore[attr-defined]
+    thread.join(30)
+    assert found == ["ready"]
 
 
-def test_a_link_of_an_earlier_start_makes_no_instance_ready(made: RecordingResidency, tmp_path: Path) -> None:
-    (tmp_path / "links").mkdir()
-    (tmp_path / "links/chat").symlink_to(tmp_path / "chat/api.sock")
-    starting = {"chat": UnitObserved("activating")}
-    assert made.with_links(starting) == starting
-    (tmp_path / "chat").mkdir()
-    (tmp_path / "chat/api.sock").touch()
-    assert made.with_links(starting) == {"chat": UnitObserved("active")}
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("wake none lan - 1", "refused forbidden 60 it is no instance on demand"),
+        ("wake one lan - 2", "refused forbidden 60 it is no instance on demand"),
+        ("wake one lan - 1 12345678", "refused forbidden 60 it is no instance on demand"),
+        ("wake one lan - 1 -5", "refused forbidden 60 it is no instance on demand"),
+        ("wake one lan - 1 5 5", "refused forbidden 60 it is no instance on demand"),
+        ("wake ../one lan - 1", "refused forbidden 60 it is no instance on demand"),
+        ("x" * 600, "refused forbidden 60 it is no instance on demand"),
+    ],
+)
+def test_other_lines_are_refused(box: ResidencyBox, line: str, answer: str) -> None:
+    assert box.ask(line) in ([answer], [])
+
+
+def test_a_start_that_fails_gives_the_reason(box: ResidencyBox) -> None:
+    (box.folder / "units/rigwright-one.service.broken").touch()
+    assert box.wake("one") == "refused failed 5 its engine ended with status 1"
+    assert box.wake("two") == "ready"
+    assert box.wake("one").startswith("refused failed ")
+    states = box.folder / "states"
+    assert states.read_text() == "one failed 0\n"
+    # a new process knows it as well, and needs no request for that
+    box.kill()
+    states.unlink()
+    (box.folder / "stopped/two").touch()
+    box.start()
+    assert box.wake("two") == "ready", "it is loaded still"
+    assert re.fullmatch("one failed [01]\ntwo stopped 0\n", states.read_text())
+
+
+def test_memory_that_was_measured_counts_instead_of_the_computed_need(box: ResidencyBox) -> None:
+    for name in NAMES:
+        record = {"fingerprint": f"print of {name}", "seconds": 7.4, "host": {"peak": 8 * MIB}}
+        (box.folder / f"records/{name}.json").write_text(json.dumps(record))
+    assert box.ask("wake one lan - 1")[0] == "waiting 1 8"
+    assert box.wake("two") == "ready"
+    assert box.ledger() == {"one": "awake", "two": "awake"}, "both fit"
+    assert not [one for one in box.orders() if one.startswith("stop")]
+
+
+def test_clients_wait_while_an_activation_is_under_way(box: ResidencyBox) -> None:
+    (box.folder / "activating").touch()
+    assert box.wake("one") == "ready", "no job is at work"
+    (box.folder / "units/rigwright-one.service").write_text("inactive 0")
+    (box.folder / "units/rw-job-activate.service").write_text("active 0")
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(box.folder / "wake.sock"))
+        link.sendall(b"wake one lan - 1\n")
+        lines = link.makefile("r")
+        assert lines.readline().startswith("waiting 1 ")
+        if os.geteuid() == 0:
+            assert box.ask("prove two")[-1] == "ready"
+        assert box.unit_state("one") == "inactive"
+        (box.folder / "activating").unlink()
+        assert [line for line in lines if not line.startswith("waiting")] == ["ready\n"]
+
+
+@pytest.mark.parametrize("after", [number / 20 for number in range(16)])
+def test_a_kill_at_any_moment_of_an_exchange_loses_no_request(box: ResidencyBox, after: float) -> None:
+    assert box.wake("one") == "ready"
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(box.wake("two")))
+    thread.start()
+    threading.Event().wait(after)  # the moment is the parameter
+    box.kill()
+    box.start()
+    thread.join(30)
+    assert found == ["ready"]
+    assert (box.unit_state("one"), box.unit_state("two")) == ("inactive", "active")
+    assert not (box.folder / ".ledger.json").exists()
+
+
+def test_requests_that_come_again_after_a_restart_keep_their_places(box: ResidencyBox) -> None:
+    """The older one is first, though the younger one is back before it."""
+    with socket.socket(socket.AF_UNIX) as younger, socket.socket(socket.AF_UNIX) as older:
+        # the service has no time to decide between the two
+        os.kill(box.process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
+        for link, line in ((younger, b"wake one lan - 1 2000\n"), (older, b"wake two lan - 1 90000\n")):
+            link.connect(str(box.folder / "wake.sock"))
+            link.sendall(line)
+        os.kill(box.process.pid, signal.SIGCONT)  # type: ignore[union-attr]
+        first, second = (link.makefile("r", encoding="ascii") for link in (older, younger))
+        assert (first.readline(), second.readline()) == ("waiting 1 -\n", "waiting 2 -\n")
+        assert first.read() == "ready\n"
+    assert box.orders()[0] == "start rigwright-two.service"
+
+
+def test_a_ledger_that_is_cut_off_is_made_anew(box: ResidencyBox) -> None:
+    assert box.wake("one") == "ready"
+    assert box.ledger()["one"] == "awake"
+    box.kill()
+    path = box.folder / "ledger.json"
+    path.write_text(path.read_text()[:40])
+    box.start()
+    assert box.wake("two") == "ready"
+    assert box.unit_state("one") == "inactive", "systemd told what was loaded"
+
+
+def declare_cards(box: ResidencyBox, smi: str, **floors: dict[str, int]) -> None:
+    """Have a stand-in for nvidia-smi tell of a card, and instances need it."""
+    box.kill()
+    path = box.folder / "smi"
+    path.write_text(f"#!/bin/sh\n{smi}\ncase $1 in *gpu=*) echo '0, GPU-12345678, 100, 24000' ;; esac\n")
+    path.chmod(0o755)
+    program = box.folder / f"program/{RESIDENCY}/observation.py"
+    program.write_text(program.read_text().replace('"/usr/bin/nvidia-smi"', repr(str(path))))
+    config = json.loads((box.folder / "residency.json").read_text())
+    for name, floor in floors.items():
+        config["instances"][name]["floor"] = floor
+    (box.folder / "residency.json").write_text(json.dumps(config))
+    box.start()
+
+
+ONE_CARD, ONE_HOST = {"0": 20 << 30}, {"host": MIB}
+
+
+@pytest.mark.parametrize("hang", ["exec sleep 100", "trap '' TERM; sleep 100"])
+def test_a_hung_nvidia_smi_holds_up_no_instance_without_cards(box: ResidencyBox, hang: str) -> None:
+    declare_cards(box, hang, one=ONE_CARD, two=ONE_HOST)
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(box.folder / "wake.sock"))
+        link.sendall(b"wake one lan - 1\n")
+        assert link.makefile("r").readline() == "waiting 1 -\n"
+        began = time.monotonic()
+        assert box.wake("two") == "ready"
+        assert time.monotonic() - began < 10
+
+
+def test_a_slow_nvidia_smi_lets_no_announcement_expire(box: ResidencyBox) -> None:
+    declare_cards(box, f"[ ! -e {box.folder}/slow ] || sleep 6", one=ONE_CARD, two=ONE_CARD)
+    assert box.wake("one") == "ready"
+    box.admin.counts["one"] = 1  # type: ignore[attr-defined]
+    (box.folder / "slow").touch()
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(box.folder / "wake.sock"))
+        link.sendall(b"wake two lan - 1\n")
+        words, last, longest = box.admin.words, 0.0, 0.0  # type: ignore[attr-defined]
+        until = time.monotonic() + 40
+        # the gateway forgets an announcement after 10 s
+        while time.monotonic() < until and not (last and time.monotonic() - until > -12):
+            if ("leave", "one") in words:
+                words.clear()
+                longest = max(longest, time.monotonic() - last if last else 0.0)
+                last = time.monotonic()
+            threading.Event().wait(0.05)
+        assert last and max(longest, time.monotonic() - last) < 5
+
+
+def test_a_ledger_that_cannot_be_written_stops_no_client(box: ResidencyBox) -> None:
+    assert box.wake("one") == "ready"
+    assert box.ledger()["one"] == "awake"
+    (box.folder / ".ledger.json").mkdir()  # as a full disk
+    assert box.ask("wake two lan - 1")[-1:] == ["ready"]
+    assert (box.unit_state("one"), box.unit_state("two")) == ("inactive", "active")
+    (box.folder / ".ledger.json").rmdir()
+    assert box.wake("one") == "ready"
+    assert box.ledger() == {"one": "awake", "two": "asleep"}
+
+
+def test_an_order_to_stop_that_was_lost_ends_no_request(box: ResidencyBox) -> None:
+    assert box.wake("one") == "ready"
+    assert box.ledger()["one"] == "awake"
+    box.kill()
+    path = box.folder / "ledger.json"
+    path.write_text(path.read_text().replace('"awake"', '"stopping"'))
+    box.admin.counts["one"] = 3  # type: ignore[attr-defined]
+    box.start()
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(box.wake("two")))
+    thread.start()
+    thread.join(3)
+    assert ("stop rigwright-one.service" in box.orders(), found) == (False, [])
+    box.admin.counts["one"] = 0  # type: ignore[attr-defined]
+    thread.join(30)
+    assert found == ["ready"]
+
+
+def test_the_program_needs_nothing_but_the_standard_library() -> None:
+    assert shutil.which("python3")
+    assert set(load_residency_modules()) >= {"__main__.py", f"{RESIDENCY}/service.py"}

@@ -106,6 +106,7 @@ async def a_large_body_waits_for_an_instance_that_does_not_read_and_its_client_f
     assert stream.is_complete and stream.came.count(b'"content"') == 4
     assert json.loads(world.reached_bodies()[-1]) == LARGE
     world.engines["one"].reads_after = 60
+    assert not world.open_bodies()
     for way, told in ((f"gone/{ID}", b"invalid_api_key"), ("cut/one", b"server_error")):
         async with woken_stream(world, LARGE, KEY, port=world.port + 1) as stream:
             await until(lambda: world.engines["one"].open)
@@ -115,10 +116,26 @@ async def a_large_body_waits_for_an_instance_that_does_not_read_and_its_client_f
         await world.admin("POST /stay/one")
         await world.admin(f"POST /back/{ID}")
         await until(lambda: not world.engines["one"].open)
-    # a client that goes takes its request along
+    # a client that goes takes its request along, and its body, which only nginx itself has opened
     async with woken_stream(world, LARGE) as stream:
         await until(lambda: world.engines["one"].open)
+        await stream.until(b": waiting for the first token\n\n")
+        assert world.open_bodies() == 1
     await until(lambda: not world.engines["one"].open)
+    await idle(world)
+    await until(lambda: not world.open_bodies(), 1)
+
+
+@asleep
+async def an_instance_that_ends_while_it_reads_a_request_has_it_reach_no_other(world: World) -> None:
+    world.engines["one"].reads_after = 60
+    async with woken_stream(world, LARGE) as stream:
+        await until(lambda: world.engines["one"].open)
+        world.link("two")
+        await world.engines["one"].kill()
+        await stream.end()
+    assert "was not sent to another" in str(stream_error(stream)["message"]), stream.came
+    assert not world.engines["two"].reached
     await idle(world)
 
 
