@@ -29,7 +29,7 @@ class RecordingResidency(service.Residency):
         (folder / "config").write_text(json.dumps(config | {"links": f"{folder}/links"}))
         super().__init__(f"{folder}/config")
         self.did: list[str] = []
-        self.told = threading.Event()
+        self.has_asked = threading.Event()
         self.file.save = lambda state: self.did.append("save")  # type: ignore[method-assign]
         self.gateway.ask = self.note_question  # type: ignore[method-assign]
         self.seen = replace(self.seen, now=observation.monotonic())
@@ -38,13 +38,13 @@ class RecordingResidency(service.Residency):
     def note_question(self, method: str, path: str) -> bytes:
         """A question to the gateway."""
         self.did.append(path)
-        self.told.set()
+        self.has_asked.set()
         return b"0"
 
     def order(self, verb: str, unit: str) -> None:  # type: ignore[override]
-        """An order, which may wait until the gateway was told something."""
+        """An order, which may wait for the next question to the gateway."""
         if self.takes:
-            self.told.wait(self.takes)
+            self.has_asked.wait(self.takes)
         self.did.append(f"{verb} {unit}")
 
     def answer(self, client: str, line: str) -> None:
