@@ -131,9 +131,9 @@ def _find_fault(
     if name not in known[box]:
         return f"{box}/{name}: {describe_unknown(f'instance of {box}', name, [*known[box]])}"
     if known[box][name]:
-        loaded = [f"{box}/{one}" for one, is_on_demand in known[box].items() if not is_on_demand]
-        cure = f'{", ".join(loaded)} may be named here, or give {name} of {box} "start": "boot"'
-        cure = cure if loaded else f'give it "start": "boot", which no instance of {box} has'
+        loaded = ", ".join(f"{box}/{one}" for one, is_on_demand in known[box].items() if not is_on_demand)
+        others = f"name {loaded} here, or " if loaded else ""
+        cure = f'{others}give {name} of {box} "start": "boot"'
         return f"{box}/{name} starts on demand, and only the gateway of its own box wakes it: {cure}"
     if box not in lenders:
         return f"{box}/{name}: no gateway of another box can reach {box}: add {EXAMPLE} with its address to {box}"

@@ -10,7 +10,15 @@ from pathlib import PurePosixPath
 
 from rigwright.engines import kind_of
 from rigwright.engines.engine_interface import ServiceSpec
-from rigwright.host.systemd import LINKS, SocketUnit, UnitState, render_command_line, render_environment_file
+from rigwright.gateway.secrets_distribution import ROUTER
+from rigwright.host.systemd import (
+    LINKS,
+    STARTED_FROM_FOLDER,
+    SocketUnit,
+    UnitState,
+    render_command_line,
+    render_environment_file,
+)
 from rigwright.model.accounts import ServiceAccounts
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.installation import Installation
@@ -133,6 +141,8 @@ def build_unit(rig: Rig, instance: Instance, installation: Installation, node: i
         on_host=ON_HOST,
         stopped=STOPPED,
         links=LINKS if rig.gateway else "",
+        out=f"{RUN}/{ROUTER}/out",
+        answered=f"{STARTED_FROM_FOLDER}/{instance.unit}.answered",
         # a start may wait as long for what another one compiles
         start_limit=STARTS * (instance.variant.ready_timeout * (2 if made.cache else 1) + PAUSE),
         folder=PurePosixPath(instance.socket).parent.relative_to(RUN),

@@ -20,7 +20,8 @@ relay.LOOK = 1000
 local BROKEN = "the instance's answer is not HTTP"
 relay.STALLED = "the instance does not take the request"
 
--- Length of the request's body, the function that reads its next slice, and its file, if it is in one.
+-- Length of the request's body, and the function that reads its next slice. No file is open between two of them: nginx ends
+-- these threads where a client leaves, and a file would be open until Lua's memory is tidied.
 local function open_body()
   local data = ngx.req.get_body_data()
   if data then
@@ -30,32 +31,42 @@ local function open_body()
       return at <= #data and data:sub(at, at + SLICE - 1) or nil
     end
   end
-  local file = assert(io.open(assert(ngx.req.get_body_file()), "rb"))
-  local length = file:seek("end")
-  file:seek("set", 0)
-  return length, function() return file:read(SLICE) end, file
+  local path, at = assert(ngx.req.get_body_file()), 0
+  local function read(from, size)
+    local file = assert(io.open(path, "rb"))
+    local length = file:seek("end")
+    file:seek("set", from)
+    local slice = file:read(size)
+    file:close()
+    return slice, length
+  end
+  return select(2, read(0, 0)), function()
+    local slice = read(at, SLICE)
+    at = at + SLICE
+    return slice
+  end
 end
 
 -- Runs beside the thread that reads the answer, for an engine may answer before it has read all of a body that it refuses.
 local function upload(sending, head, read)
   local sent, why = sending.socket:send({ head, read() or "" })
+  sending.has_begun = sent ~= nil
   local slice = sent and read()
   while slice do
     ngx.sleep(0)
     sent, why = sending.socket:send(slice)
     slice = sent and read()
   end
-  sending.is_complete, sending.is_stalled = sent ~= nil, why == "timeout"
+  sending.is_stalled = why == "timeout"
 end
 
--- The request on its way to the instance: `socket`, and later whether the instance has it all (`is_complete`) or takes no more
--- of it (`is_stalled`). Nothing where the instance takes no connection.
+-- The request on its way to the instance: `socket`, and later whether the instance has a part of it (`has_begun`) or takes no
+-- more of it (`is_stalled`). Nothing where the instance takes no connection.
 function relay.send(path)
   local sending = { socket = ngx.socket.tcp() }
   sending.socket:settimeouts(CONNECT, STALL, relay.LOOK)
   if not sending.socket:connect("unix:" .. ngx.var.rw_socket) then return nil end
-  local var, length, read = ngx.var, nil, nil
-  length, read, sending.file = open_body()
+  local var, length, read = ngx.var, open_body()
   local head = { "POST /v1/" .. path .. " HTTP/1.1", "Host: localhost", "Connection: close" }
   if var.rw_authorization ~= "" then head[#head + 1] = "Authorization: " .. var.rw_authorization end
   head[#head + 1] = "Content-Type: application/json"
@@ -69,7 +80,6 @@ function relay.close(sending)
   -- of one that is under way; a socket that is being written to cannot be closed
   ngx.thread.kill(sending.thread)
   sending.socket:close()
-  if sending.file then sending.file:close() end
 end
 
 function relay.reader(socket)

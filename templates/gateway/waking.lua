@@ -306,7 +306,8 @@ local function serve(request)
     relay.close(sending)
     if why == "left" then return ngx.exit(ngx.ERROR) end
     if why == "revoked" then return fail(request, 401, REVOKED, nil, "invalid_api_key") end
-    if why == "closed" then return false, not sending.is_complete or counts.leaving(request.seat) ~= nil end
+    -- as in gateway.lua: one that has had a part of the request may have ended by it
+    if why == "closed" then return false, not sending.has_begun or counts.leaving(request.seat) ~= nil end
     return fail(request, 503, why == "timeout" and "the instance gave no answer in time" or why, LATER)
   end
   request.answered = answer.status

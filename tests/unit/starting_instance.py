@@ -53,6 +53,11 @@ class StartingInstance:
         return self.folder / "run" / UNIT
 
     @property
+    def proof(self) -> Path:
+        """The note that it has answered."""
+        return self.folder / "run" / f"{UNIT}.answered"
+
+    @property
     def completions_asked(self) -> list[ServedRequest]:
         """The requests that reached its server, without looks whether it loads."""
         return [one for one in self.server.asked if one.path != "health"]

@@ -213,15 +213,15 @@ def test_all_references_that_cannot_be_are_named_at_once(box: OperatorFolder) ->
     wakes = "starts on demand, and only the gateway of its own box wakes it: "
     assert lines(**asleep, draft={**chat, "port": 8022}) == [
         'tow/code: there is no box "tow"; did you mean "two"?; allowed: two',
-        f'two/chat {wakes}two/draft may be named here, or give chat of two "start": "boot"',
+        f'two/chat {wakes}name two/draft here, or give chat of two "start": "boot"',
         'two/chta: there is no instance of two "chta"; did you mean "chat"?; allowed: chat, code, draft',
-        f'two/code {wakes}two/draft may be named here, or give code of two "start": "boot"',
+        f'two/code {wakes}name two/draft here, or give code of two "start": "boot"',
     ]
-    assert f'two/code {wakes}give it "start": "boot", which no instance of two has' in lines(**asleep)
+    assert f'two/code {wakes}give code of two "start": "boot"' in lines(**asleep)
     # as far as the entry of a box tells, also if that is refused for something else
     assert [one for one in lines(chat={**chat, "prot": 8020, "start": "on-demand"}) if one] == [
         'tow/code: there is no box "tow"; did you mean "two"?; allowed: two',
-        f'two/chat {wakes}give it "start": "boot", which no instance of two has',
+        f'two/chat {wakes}give chat of two "start": "boot"',
     ]
     front["prot"] = 1
     found = [one for one in lines(**asleep) if one]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,8 @@ from checks import Drift, test_serving
 from checks.asleep_instances import is_asleep_for
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host.residency import read_residency
-from rigwright.gateway.secrets_distribution import RESIDENCY_SOCKET, RESIDENCY_UNIT
+from rigwright.gateway.secrets_distribution import RESIDENCY_SOCKET, RESIDENCY_UNIT, ROUTER
+from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER
 from rigwright.inventory import load_rig
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.rig import Rig
@@ -124,6 +127,32 @@ def test_only_an_instance_on_demand_has_a_lesser_request_for_later_starts() -> N
     paths = sorted(path for path in AIM.files if path.startswith("requests/"))
     assert paths == ["requests/chat", "requests/code", "requests/code.again"]
     assert 'url = "http://localhost/health"' in AIM.files["requests/code.again"]
+
+
+@pytest.mark.parametrize(
+    ("result", "is_out", "is_kept"),
+    [("success", False, True), ("success", True, False), ("exit-code", False, False), ("timeout", False, False)],
+)
+def test_a_failure_takes_the_lesser_request_from_the_next_start(
+    tmp_path: Path, result: str, is_out: bool, is_kept: bool
+) -> None:
+    link, answered, out = (tmp_path / name for name in ("link", "answered", "out"))
+    link.symlink_to("socket")
+    answered.touch()
+    if is_out:
+        out.touch()
+    lines = re.findall("^ExecStop(?:Post)?=.* sh -c '(.*)'$", AIM.files[f"units/{CODE}"], re.MULTILINE)
+    assert len(lines) == 2 and all(lines)
+    for line in lines:
+        script = (
+            line.replace("$$", "$").replace(f"{LINKS}/code", str(link)).replace(f"/run/{ROUTER}/out/code", str(out))
+        )
+        script = script.replace(f"{STARTED_FROM_FOLDER}/{CODE}.answered", str(answered))
+        assert "/run/" not in script
+        subprocess.run(["sh", "-c", script], env={"SERVICE_RESULT": result, "PATH": "/usr/bin:/bin"}, check=True)
+    assert not link.is_symlink()
+    assert answered.exists() == is_kept
+    assert ".answered" not in AIM.files[f"units/{CHAT}"]
 
 
 def test_a_box_without_one_has_no_residency_service() -> None:

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -72,11 +72,46 @@ def test_a_later_start_on_demand_of_the_same_texts_answers_the_lesser_request(st
     start.write = lambda: None  # type: ignore[method-assign]
     assert start.ready(os.getpid()).returncode == 0
     assert start.ready(os.getpid()).returncode == 0
-    # another text: it has to answer the whole one
-    (start.folder / UNIT).write_text(TEXT + "# changed\n")
+    assert [one.path for one in start.completions_asked] == [COMPLETIONS]
+    assert len(start.server.asked) == 2 + 4
+    assert start.proof.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_later_start_of_another_text_weight_request_or_key_answers_the_whole_request(
+    start: StartingInstance,
+) -> None:
+    start.server.serve(COMPLETIONS, *[complete_file(b"{}")] * 6)
+    start.server.serve("health", *[complete_file(b"{}")] * 12)
+    start.again, key = HEALTH, KEY
     assert start.ready(os.getpid()).returncode == 0
-    assert [one.path for one in start.completions_asked] == [COMPLETIONS] * 2
-    assert len(start.server.asked) == 2 + 4 + 2
+    start.write = lambda: None  # type: ignore[method-assign]
+    request, weights = start.generation / "requests/chat", start.folder / start.weights[0]
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: (start.folder / UNIT).write_text(TEXT + "# changed\n"),
+        lambda: (weights.rename(start.folder / "aside"), weights.write_text("other")),
+        lambda: request.write_text(request.read_text() + "# changed\n"),
+        lambda: None,
+        # as its unit does after a failure
+        lambda: start.proof.unlink(),
+    )
+    for number, change in enumerate(changes):
+        change()
+        key = f"{KEY}{number // 3}"
+        before = len(start.completions_asked)
+        assert start.ready(os.getpid(), key=key).returncode == 0
+        assert len(start.completions_asked) == before + 1, number
+        assert start.ready(os.getpid(), key=key).returncode == 0
+        assert len(start.completions_asked) == before + 1, number
+
+
+def test_an_answer_that_does_not_come_from_its_cards_is_no_proof_for_later_starts(start: StartingInstance) -> None:
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
+    start.server.serve("health", complete_file(b"{}"))
+    start.again = HEALTH
+    start.processes = {4711: (f"0::{start.group}\n", ["/dev/nvidia0"])}
+    assert start.ready(4711, cards=1).returncode == 1
+    assert start.record.exists()
+    assert not start.proof.exists()
 
 
 def test_it_asks_as_user_nobody_in_the_instances_group(start: StartingInstance) -> None:

@@ -223,7 +223,10 @@ class _Step:
 def decide(
     specs: Mapping[str, InstanceSpec], before: LedgerState, seen: Observation, drain: float = 30.0
 ) -> tuple[LedgerState, list[Action]]:
-    """The next state and the actions that lead to it; the state is written down before the actions are carried out.
+    """The next state and the actions that lead to it.
+
+    The state is written down before the actions are carried out, answers excepted: clients do not wait for the disk,
+    unless a proof has woken an instance.
 
     Args:
         specs: Name -> the specification of each instance on demand.

@@ -50,6 +50,7 @@ LINES_S, INFORM_S = 5.0, 0.2  # between two lines to a client that waits, and be
 # between two observations: while something is under way, while instances start and nothing else is, and otherwise
 QUICK_S, START_S, SLOW_S = 0.1, 0.5, 1.0
 LINK_S = 0.01  # between two looks for the link of an instance that starts
+COUNT_S = 3.0  # the oldest count of requests that a stop follows; the gateway forgets after 10 s that one leaves
 MARGIN_PARTS, CARD_MARGIN, HOST_MARGIN = 50, 256 << 20, 32 << 20  # of a measured need: 2 %, and at least that
 
 
@@ -67,8 +68,7 @@ class Residency:
     """The service."""
 
     def __init__(self, config: str) -> None:
-        declared = observation.read_json(config)
-        self.declared = declared
+        self.declared = declared = observation.read_json(config)
         self.instances: dict[str, Any] = declared["instances"]
         self.units = {name: str(one["unit"]) for name, one in self.instances.items()}
         self.gateway = observation.GatewayCounters(declared["admin"])
@@ -143,11 +143,12 @@ class Residency:
         if HOST in names and (host := observation.read_host(self.groups, str(self.declared["host_memory"]))):
             devices[HOST] = host
         by_hand = {name for name in self.units if os.path.exists(f"{self.declared['stopped']}/{name}")}
-        # last: until a stop, the gateway must not forget that an instance leaves
+        # last: until a stop, the gateway must not forget that an instance leaves, which it hears after this moment
+        now = observation.monotonic()
         leaving = [name for name, one in entries.items() if one.phase in (LEAVING, STOPPING)]
         requests, used = self.gateway.look(leaving, self.units)
         return Observation(
-            now=observation.monotonic(),
+            now=now,
             units=units,
             devices=devices,
             requests=requests,
@@ -160,7 +161,7 @@ class Residency:
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Observe, decide, write down, carry out; for ever."""
+        """Observe, decide, answer clients, write down, carry out; for ever."""
         loop = asyncio.get_running_loop()
         self.cards.notify = lambda: self.look_again(loop)
         while True:
@@ -197,8 +198,8 @@ class Residency:
                 await asyncio.wait_for(self.poke.wait(), min(left, LINK_S) if starting else left)
 
     def is_linked(self, name: str) -> bool:
-        """Whether an instance has answered the request that its start waits for."""
-        return os.path.lexists(f"{self.declared['links']}/{name}")
+        """Whether an instance is ready. Until readiness opens its folder, a link of an earlier start leads nowhere."""
+        return os.path.exists(f"{self.declared['links']}/{name}")
 
     def with_links(self, units: Mapping[str, UnitObserved]) -> dict[str, UnitObserved]:
         """Units, of which one that has its link has started, whatever its start has still to do."""
@@ -221,7 +222,7 @@ class Residency:
     async def step(self) -> bool:
         """One round; whether it changed a phase."""
         seen = await asyncio.to_thread(self.observe)
-        # one that was about to answer may have done so since
+        # links may have come since
         self.seen = replace(seen, units=self.with_links(seen.units))
         self.known = specs = self.specs()
         before = {name: one.phase for name, one in self.state.entries.items()}
@@ -234,8 +235,10 @@ class Residency:
 
     async def carry_out_all(self, actions: list[Action]) -> None:
         """Answer clients, write the ledger down, and carry out the rest."""
-        # a crash between the two: systemd knows that their instances run
         answers = [one for one in actions if one.kind == "answer"]
+        # a crash between the two: systemd knows that their instances run, and not that one runs as a proof only
+        if any(one.sleep_next for one in self.state.entries.values()):
+            await asyncio.to_thread(self.file.save, self.state)
         for one in answers:
             self.answer(one.target, one.text)
         await asyncio.to_thread(self.file.save, self.state)
@@ -264,14 +267,24 @@ class Residency:
 
     async def carry_out(self, one: Action) -> None:
         """Carry out an action; the next observation shows one that failed."""
-        if one.kind in ("start", "stop"):
-            await asyncio.to_thread(self.order, one.kind, self.units[one.target])
+        if one.kind == "stop":
+            await self.stop(one.target)
+        elif one.kind == "start":
+            await asyncio.to_thread(self.order, "start", self.units[one.target])
         else:
             await asyncio.to_thread(self.gateway.ask, "POST", f"/{one.kind}/{one.target}")
 
+    async def stop(self, name: str) -> None:
+        """Stop an instance while the gateway still knows that it leaves; else the next observation decides anew."""
+        if observation.monotonic() - self.seen.now > COUNT_S:
+            return
+        ordering = asyncio.create_task(asyncio.to_thread(self.order, "stop", self.units[name]))
+        while not (await asyncio.wait({ordering}, timeout=COUNT_S))[0]:
+            await asyncio.to_thread(self.gateway.ask, "POST", f"/leave/{name}")
+
     @staticmethod
     def order(verb: str, unit: str) -> None:
-        """Give systemd an order; later observations show its effect."""
+        """Give systemd an order."""
         # starts on demand count for no limit; one that an earlier limit has refused is repeated
         orders = [[verb, "--no-block"], *([["reset-failed"]] if verb == "start" else [])]
         for words in orders:

@@ -25,7 +25,7 @@ def render_wake_states(state: LedgerState, seen: Observation) -> str:
 
 
 def publish_wake_states(path: str, state: LedgerState, seen: Observation) -> None:
-    """Have the file be that of a moment; it is whole at any time, and there is none where it cannot be written."""
+    """Replace the file by that of this moment, in one step; one that cannot be written is removed."""
     text = render_wake_states(state, seen)
     try:
         with suppress(OSError), open(path, encoding="ascii") as file:

@@ -115,10 +115,26 @@ async def a_large_body_waits_for_an_instance_that_does_not_read_and_its_client_f
         await world.admin("POST /stay/one")
         await world.admin(f"POST /back/{ID}")
         await until(lambda: not world.engines["one"].open)
-    # a client that goes takes its request along
+    # a client that goes takes its request along, and its body, which only nginx itself has opened
     async with woken_stream(world, LARGE) as stream:
         await until(lambda: world.engines["one"].open)
+        await stream.until(b": waiting for the first token\n\n")
+        assert world.open_bodies() == 1
     await until(lambda: not world.engines["one"].open)
+    await idle(world)
+    await until(lambda: not world.open_bodies(), 1)
+
+
+@asleep
+async def an_instance_that_ends_while_it_reads_a_request_has_it_reach_no_other(world: World) -> None:
+    world.engines["one"].reads_after = 60
+    async with woken_stream(world, LARGE) as stream:
+        await until(lambda: world.engines["one"].open)
+        world.link("two")
+        await world.engines["one"].kill()
+        await stream.end()
+    assert "was not sent to another" in str(stream_error(stream)["message"]), stream.came
+    assert not world.engines["two"].reached
     await idle(world)
 
 

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,14 @@ class World:
     def workers(self) -> list[int]:
         assert self.nginx
         return [int(pid) for pid in _children(self.nginx.pid)]
+
+    def open_bodies(self) -> int:
+        """Files of requests' bodies that nginx has open."""
+        number = 0
+        for one in [one for pid in self.workers() for one in Path(f"/proc/{pid}/fd").iterdir()]:
+            with suppress(FileNotFoundError):
+                number += one.readlink().is_relative_to(self.folder / "run/body")
+        return number
 
     def resident(self) -> int:
         """Bytes of memory that all of nginx and the router have, pages that they share counted once."""

@@ -110,8 +110,10 @@ def _wake_states(settings: Settings) -> Mapping[str, tuple[str, bool]]:
     """Instances that failed or were stopped, each with its state, and whether the next request starts it all the same;
     none while the service that keeps the file begins anew, for requests wait for it.
     """
+    if not settings.wake_states:
+        return {}
     try:
-        with (settings.wake_states or Path("/dev/null")).open(encoding="ascii") as file:
+        with settings.wake_states.open(encoding="ascii") as file:
             text = file.read(MOST_STATES + 1)
     except (OSError, ValueError):
         return {}

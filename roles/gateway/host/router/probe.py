@@ -108,7 +108,7 @@ class Prober:
         try:
             before = settings.ready_since(name)
             why = await self._unwell(settings, name, model)
-            # one that was started anew meanwhile has shown that it is ready
+            # of one that was started anew meanwhile this says nothing: the next look asks it
             if before is None or before != settings.ready_since(name):
                 return
             if why:
