@@ -221,6 +221,19 @@ def test_an_interrupted_activation_is_given_up_after_two_tries(world: PublishedW
     assert current(world) == "generations/1"
 
 
+def test_an_activation_that_is_cut_off_before_its_proof_is_tried_again(
+    world: PublishedWorld, systemd: StandInSystemd
+) -> None:
+    systemd.ends = STEPS - 1
+    with pytest.raises(Killed):
+        world.verify()
+    systemd.ends = 0
+    (systemd.config / "generations/2" / PROVEN).unlink()
+    assert outcome(world) == ("failed", "interrupted")
+    assert current(world) == "generations/1"
+    assert outcome(world) == ("activated", "")
+
+
 def test_a_rollback_after_an_interrupted_pull_stays(world: PublishedWorld, systemd: StandInSystemd) -> None:
     # the job ends, and the pull is killed before it records that
     systemd.ends = STEPS - 1
