@@ -37,7 +37,7 @@ ROUTER = "bench-router"
 SOCKET, KEY = "/run/bench-bare.sock", f"/etc/rigwright/credentials/{SLEEPER}.api-key"
 OURS, THEIRS = "Rigwright", "llama-server's router"
 RESIDENCY = "rigwright_residency"
-# of a stand-in card: what a model needs, and models at the same time -> the card's memory
+# the need of a model on a stand-in card; models at the same time -> memory of the card
 NEED_MIB, CARD_MIB = 700, {1: 1200, 2: 1900}
 # a model's name is between these in the lines of the journal that say that it starts
 OUR_START, THEIR_START = ("", " is starting"), ("spawning server instance with name=", "")

@@ -206,14 +206,11 @@ def main() -> int:
     limit, box = float(sys.argv[1]), Box()
     for case in sys.argv[2:]:
         step, _, process = case.partition(":")
-        row = run_case(box, step, process, limit)
-        print(
-            json.dumps(row or {"step": step, "process": process, "problem": f"not reached: {box.phases}"}), flush=True
-        )
-        if not row:
-            return 1
-        if not is_back(box, limit):
-            print(json.dumps({"step": step, "process": process, "problem": "a part has not come back"}), flush=True)
+        row = run_case(box, step, process, limit) or {}
+        problem = "" if row and is_back(box, limit) else f"not reached, or not back: {box.phases}"
+        shown = {"step": step, "process": process, **row, "back": time.monotonic(), "problem": problem}
+        print(json.dumps(shown), flush=True)
+        if problem:
             return 1
     print(json.dumps({"most": box.most}))
     return 0

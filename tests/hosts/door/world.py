@@ -315,7 +315,7 @@ class World:
         return status, said
 
     async def ask(
-        self, text: bytes, port: int = 0, seconds: float = 20, host: str = "127.0.0.1", source: str = ""
+        self, text: bytes, port: int = 0, seconds: float = 80, host: str = "127.0.0.1", source: str = ""
     ) -> tuple[int, dict[str, str], bytes]:
         """Send bytes; status, headers and body of what comes back until the other side closes. 0: it said nothing."""
         self.asked += 1
