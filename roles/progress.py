@@ -35,9 +35,7 @@ STATES = ("working", "failed", "waiting", "done")
 
 def is_live_terminal(stream: TextIO) -> bool:
     """Whether rows can be drawn there: a terminal of a usual size that moves its cursor, without NO_COLOR."""
-    if not stream.isatty():
-        return False
-    size = shutil.get_terminal_size()
+    size = shutil.get_terminal_size() if stream.isatty() else os.terminal_size((0, 0))
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
     return not plain and size.columns >= NARROWEST and size.lines >= LOWEST
 

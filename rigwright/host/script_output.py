@@ -137,7 +137,7 @@ class HostOutput:
     derived: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def derive(self, make: Callable[[HostOutput], T]) -> T:
-        """What a function makes of it, called once: operations read one answer several times."""
+        """The result of a function of it, called once: operations read one answer several times."""
         if make not in self.derived:
             self.derived[make] = make(self)
         made: T = self.derived[make]

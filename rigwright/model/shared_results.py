@@ -30,7 +30,7 @@ def share_results(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def shared(*args: P.args, **named: P.kwargs) -> T:
-        key = (*map(_identify, args), *((name, _identify(value)) for name, value in named.items()))
+        key = (*map(_identify_argument, args), *((name, _identify_argument(value)) for name, value in named.items()))
         if key not in results:
             nameless = [replace(one, name=NAMELESS) if isinstance(one, Rig) else one for one in args]
             made = function(*nameless, **named)  # type: ignore[arg-type]
@@ -43,7 +43,7 @@ def share_results(function: Callable[P, T]) -> Callable[P, T]:
     return shared
 
 
-def _identify(value: object) -> object:
+def _identify_argument(value: object) -> object:
     if isinstance(value, Rig):
         return (Rig, *map(id, _parts(value)))
     return (type(value), value) if isinstance(value, PLAIN) else id(value)
