@@ -14,15 +14,14 @@ local waking = {}
 local MOST_LINE, MOST_TEXT = 512, 200
 -- Lines that it may send in that many seconds: it says something at most every five.
 local MOST_LINES, LINES_IN = 20, 5
--- Seconds to connect, until its first line (it may be starting again, and its socket is held), and between two lines; a
--- box whose disks are too busy may take so long.
-local CONNECT, FIRST, BETWEEN = 5, 30, 30
+-- Seconds to connect, and for which it may be silent: as long as systemd, which holds its socket, gives it to start.
+local CONNECT, SILENT = 5, 60
 -- Connections in a row that end within that many seconds: a service that was killed begins again.
 local MOST_CONNECTIONS, STEADY, PAUSE = 5, 5, 0.2
 -- Seconds that a stream waits at most; others wait as long as `wait` of the gateway allows.
 local MOST_WAIT = 3600
--- Seconds between two comments, at least and at most.
-local OFTEN, SELDOM = 1, 5
+-- Seconds between two comments, at least and at most; and while the service is silent.
+local OFTEN, SELDOM, UNHEARD = 1, 5, 10
 -- Seconds until a loaded instance is in the rotation, which the router looks at every ten, and between two looks.
 local ROTATION, SOON = 12, 0.1
 -- Seconds after which to come again where nothing better is known, and at most.
@@ -33,8 +32,8 @@ local SILENCE = 3600
 local TURN = 16
 -- Instances that a request is sent to, one after the other, as in gateway.lua.
 local MOST_TRIES = 5
--- Bytes of an engine's error, and of its message.
-local MOST_ERROR, MOST_MESSAGE = 65536, 2048
+-- Bytes of an engine's error, and of its message, and the seconds in which it has to come.
+local MOST_ERROR, MOST_MESSAGE, ERROR_IN = 65536, 2048, 15
 
 -- Paths whose answers may be streams, and those whose streams end with a mark.
 local STREAMED = { ["chat/completions"] = true, ["completions"] = true, ["responses"] = true, ["messages"] = true }
@@ -164,7 +163,6 @@ end
 -- Wait on one connection for the outcome: its word, with seconds and a text for a refusal. "closed" where it breaks.
 local function listen(request, reader)
   local wake, heard, lines, since = request.wake, clock.now(), 0, clock.now()
-  local first = true
   while true do
     local line, why = next_line(reader)
     local now = clock.now()
@@ -177,15 +175,18 @@ local function listen(request, reader)
       if now - since > LINES_IN then lines, since = 0, now end
       lines = lines + 1
       if lines > MOST_LINES then return "unreadable" end
-      heard, first, wake.seconds = now, false, two
+      heard, wake.seconds = now, two
       if wake.is_stream and now - (wake.commented or 0) >= OFTEN then
         wake.commented = now
         if not say(request, waking.comment(one, two)) then return "left" end
       end
     elseif why ~= "timeout" then
       return why == "unreadable" and why or "closed"
-    elseif now - heard > (first and FIRST or BETWEEN) then
+    elseif now - heard > SILENT then
       return "silent"
+    elseif wake.sent and now - (wake.commented or 0) >= UNHEARD then
+      wake.commented = now
+      if not say(request, ": waiting for the service that loads models\n\n") then return "left" end
     end
   end
 end
@@ -238,7 +239,7 @@ end
 -- The message of an engine's error.
 local function read_error(reader, answer)
   local parts, length, began = {}, 0, clock.now()
-  while length < MOST_ERROR and clock.now() - began < BETWEEN do
+  while length < MOST_ERROR and clock.now() - began < ERROR_IN do
     local piece, why = relay.piece(reader, answer)
     if piece then
       parts[#parts + 1], length = piece, length + #piece

@@ -8,23 +8,17 @@ from typing import Any
 
 import pytest
 
+from benchmarks.on_demand_host import BUDGETS, GATEWAY_PORT, write_operator_folder
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.conftest import BootHost
-from tests.hosts.gateway_box import LAN, run_rigwright
+from tests.hosts.gateway_box import run_rigwright
 from tests.hosts.host_layers import ConvergedLayers
-from tests.hosts.support import PORT, red_check_lines, run_deploy, run_plan, wait_until, write_inventory
+from tests.hosts.support import red_check_lines, run_deploy, run_plan, wait_until
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
-DEMO: dict[str, Any] = {"variant": "llamacpp/demo", "start": "on-demand"}
-INSTANCES = {"one": {**DEMO, "port": PORT}, "two": {**DEMO, "port": PORT + 1, "idle": 600}}
-GATEWAY = {
-    "listeners": {"lan": {"address": "0.0.0.0", "port": LAN, "keys": False}},
-    "models": {name: {"instances": [name]} for name in INSTANCES},
-}
-# half a GiB and more for each, as long as their measured memory is not on record: that of both is a tenth of it
-BUDGET = {"host_memory": "900M", "residence": 2}
-FORGET = "rm -f /var/lib/rigwright/memory/one.json /var/lib/rigwright/memory/two.json;"
+INSTANCES: dict[str, dict[str, Any]] = {"one": {}, "two": {"idle": 600}}
+BUDGET = {"host_memory": BUDGETS[1], "residence": 2}
 SERVICE = "rigwright_residency.service"
 CLIENT = """
 import socket, sys, time
@@ -40,7 +34,7 @@ print(lines[-1])
 
 def wake(host: LabHost, name: str, before: str = "") -> str:
     """The end of a wake; a command may run on the host while it waits."""
-    return host.run(f"{FORGET} {before} python3 -c {shlex.quote(CLIENT)} {name}").strip()
+    return host.run(f"{before} python3 -c {shlex.quote(CLIENT)} {name}").strip()
 
 
 def loaded(host: LabHost) -> set[str]:
@@ -51,7 +45,7 @@ def loaded(host: LabHost) -> set[str]:
 
 def read_health(host: LabHost) -> tuple[str, dict[str, str]]:
     """The state of the box, and of each instance."""
-    program = f"import urllib.request as r; print(r.urlopen('http://127.0.0.1:{LAN}/health').read().decode())"
+    program = f"import urllib.request as r; print(r.urlopen('http://127.0.0.1:{GATEWAY_PORT}/health').read().decode())"
     found = json.loads(host.run(f'python3 -c "{program}"'))
     return found["status"], {one: model["instances"][one] for one, model in found["models"].items()}
 
@@ -59,7 +53,7 @@ def read_health(host: LabHost) -> tuple[str, dict[str, str]]:
 @pytest.fixture
 def box(lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path) -> Iterator[LabHost]:
     made = boot(first_run.layer)
-    inventory = write_inventory(tmp_path, lab, made, instances=INSTANCES, gateway=GATEWAY, on_demand=BUDGET)
+    inventory = write_operator_folder(tmp_path, lab, made, INSTANCES, BUDGET)
     run = run_deploy(inventory)
     assert run.status == 0, run.said
     yield made
@@ -98,7 +92,6 @@ def test_models_that_do_not_fit_take_turns(lab: ThrowawayLab, box: LabHost, tmp_
     assert wake(box, "one") == "refused failed 60 it was stopped by hand"
     assert read_health(box) == ("degraded", {"one": "stopped", "two": "asleep"})
     assert wake(box, "two") == "ready"
-    box.run(FORGET)
     started = run_rigwright("start", str(inventory), "one")
     assert started.returncode == 0, started.stdout + started.stderr
     assert loaded(box) == {"one"}
@@ -117,7 +110,7 @@ def test_models_that_do_not_fit_take_turns(lab: ThrowawayLab, box: LabHost, tmp_
     box.run("mv /root/two.api-key /etc/rigwright/credentials/")
 
     changed = {**INSTANCES, "two": {**INSTANCES["two"], "tasks_max": 2048}}
-    write_inventory(tmp_path, lab, box, instances=changed, gateway=GATEWAY, on_demand=BUDGET)
+    write_operator_folder(tmp_path, lab, box, changed, BUDGET)
     run = run_deploy(inventory)
     assert run.status == 0, run.said
     assert "rigwright-two.service is woken once" in run.said

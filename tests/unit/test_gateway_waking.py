@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.unit.samples import sample_instance, sample_rig
 HEAD = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 CHUNKED = HEAD + "Transfer-Encoding: chunked\r\n\r\n"
 BROKEN = "the instance's answer is not HTTP"
+SILENT = ": waiting for the service that loads models\n\n"
 
 
 @pytest.fixture
@@ -83,6 +85,35 @@ def test_a_right_is_the_listeners_and_the_keys(
     lua.ngx.var.server_name = listener
     request, waking = lua.table({"key": key, "right": right}), lua.require("waking")
     assert (waking.may_wake(request), bool(waking.may_evict(request))) == (may_wake, may_evict)
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_service_may_be_silent_as_long_as_systemd_lets_it_start(lua: NginxLua, is_stream: bool) -> None:
+    now, lines = [0.0], ["waiting 1 14\n"]
+    sent: list[tuple[float, str]] = []
+
+    def receive(_: Any, most: int) -> Any:
+        now[0] += 1
+        return lines.pop() if lines else (None, "timeout")
+
+    done = {name: lambda *_: True for name in ("settimeouts", "connect", "send", "close")}
+    ngx, settings, waking = lua.ngx, lua.require("settings"), lua.require("waking")
+    lua.require("clock").now = lambda: now[0]
+    ngx.socket = lua.table({"tcp": lambda: lua.table({**done, "receiveany": receive})})
+    ngx.req = lua.table({"http_version": lambda: 1.1})
+    ngx.print, ngx.flush = lambda text: sent.append((now[0], text)) or True, lambda _: 1
+    ngx.var.rw_path, ngx.var.server_name = "chat/completions", "lan"
+    settings.wake = lua.table({"evict": lua.table({}), "socket": "", "wait": 120})
+    settings.models = lua.table({"tiny": lua.table({})})
+    waking.candidates = lambda _: lua.table(["one"])
+    lua.require("instances").number = lambda _: 0
+    request = lua.table({"key": "", "model": "tiny", "is_stream": is_stream, "held": lua.table({})})
+    waking.wait(request, None)
+    assert (request.wake.outcome, 60 < now[0] < 64) == ("silent", True)
+    comments = [(at, text) for at, text in sent if text.startswith(": ")]
+    assert [text for _, text in comments] == [": waiting, position 1, about 14 s\n\n", *[SILENT] * 6][: 7 * is_stream]
+    assert all(later - at <= 11 for (at, _), (later, _) in pairwise(comments))
+    assert "does not answer" in sent[-1][1]
 
 
 def relay(lua: NginxLua, pieces: Iterable[str | None]) -> tuple[Any, str, str]:

@@ -38,6 +38,7 @@ BUSY = {
     "memory_does_not_grow_with_a_stream",
 }
 MODULES = (
+    waking,
     uploading,
     hostile,
     answering,
@@ -49,7 +50,6 @@ MODULES = (
     harmful,
     messages,
     taken,
-    waking,
     relaying,
 )
 # those that wait longest first

@@ -115,15 +115,15 @@ class Stream:
 
     async def _more(self) -> bool:
         try:
-            part = await asyncio.wait_for(self.reader.read(1 << 16), 40)
+            part = await asyncio.wait_for(self.reader.read(1 << 16), 80)
         except ConnectionError:
             part = b""
         self.came += part
         return bool(part)
 
-    async def until(self, words: bytes) -> None:
-        """Read until these have come."""
-        while words not in self.came:
+    async def until(self, words: bytes, times: int = 1) -> None:
+        """Read until these have come, so many times."""
+        while self.came.count(words) < times:
             assert await self._more(), f"it ended before {words!r}: {self.came!r}"
 
     async def end(self) -> None:

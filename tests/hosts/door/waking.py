@@ -18,6 +18,7 @@ ID = hashlib.sha256(ALICE.encode()).hexdigest()[:16]
 PLAIN = {"model": "tiny"}
 PATHS = ["chat/completions", "messages", "responses"]
 WAITING = b": waiting, position 1, about 14 s\n\n"
+SILENCE = b": waiting for the service that loads models\n\n"
 asleep = with_model_settings(on_demand=["one"])
 
 
@@ -293,6 +294,7 @@ async def a_service_that_is_not_there_is_no_reason_to_hang(world: World) -> None
         plain, _ = await asyncio.gather(world.post(PLAIN | {"stream": False}), stream.end())
     assert stream.status == 503, stream.came
     assert plain[0] == 503
+    await until(lambda: [one.get("wake") for one in world.lines()][-2:] == ["timeout", "silent"])
 
 
 @asleep
@@ -311,6 +313,19 @@ async def a_service_that_is_killed_begins_again_and_loses_no_request(world: Worl
         for one in (stream, other):
             await one.end()
             assert one.is_complete and b'"one 3 ' in one.came
+    # one that takes long to start again, whose socket systemd holds
+    world.unlink("one")
+    async with Stream(world.port, ASKED) as stream:
+        await stream.until(WAITING)
+        world.residency.kill()
+        world.residency.greeting = b""
+        await world.residency.start()
+        await stream.until(SILENCE, 2)
+        await world.residency.wait_for(1, lambda: world.residency.waiting[0].age >= 200)
+        await _wake_up(world)
+        await stream.end()
+    assert stream.is_complete and b'"one 3 ' in stream.came
+    world.residency.greeting = b"waiting 1 14\n"
     # one that is killed again and again ends it
     world.unlink("one")
     async with Stream(world.port, ASKED) as stream:

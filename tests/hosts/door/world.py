@@ -119,6 +119,8 @@ class World:
             (self.folder / name).mkdir()
         for file in (self.folder / "log", self.folder / "states", *self.folder.glob("usage-*")):
             file.unlink(missing_ok=True)
+        # of an nginx that was killed
+        (self.folder / "run/admin.sock").unlink(missing_ok=True)
         # of bodies that nginx had not come to take away when the case before was over
         shutil.rmtree(self.folder / "run/body", ignore_errors=True)
         self.asked = 0
@@ -147,6 +149,15 @@ class World:
             stderr=(self.folder / "stderr").open("wb"),
         )
         await until(self.answers)
+        # its sockets listen before it heeds signals, and a signal until then would end it
+        await asyncio.wait_for(self._has_worker(), 10)
+
+    async def _has_worker(self) -> None:
+        while True:
+            with suppress(OSError):
+                await self.admin("GET /state")
+                return
+            await asyncio.sleep(0.01)
 
     def give_keys(self, **rights: bool) -> None:
         """Write the keys, alice's with other rights."""
@@ -324,7 +335,7 @@ class World:
         return status, said
 
     async def ask(
-        self, text: bytes, port: int = 0, seconds: float = 40, host: str = "127.0.0.1", source: str = ""
+        self, text: bytes, port: int = 0, seconds: float = 80, host: str = "127.0.0.1", source: str = ""
     ) -> tuple[int, dict[str, str], bytes]:
         """Send bytes; status, headers and body of what comes back until the other side closes. 0: it said nothing."""
         self.asked += 1
