@@ -287,7 +287,8 @@ def test_pages_that_processes_share_count_once() -> None:
     size = 64 << 20
     # another process has the same pages of a file, and its own copy of what both have had since
     program = (
-        f"import mmap, os, sys; m = mmap.mmap(-1, {size}); m.write(b'x' * {size}); os.fork(); print(1, flush=True)"
+        f"import mmap, os, sys; m = mmap.mmap(-1, {size}); [m.write(b'x' * 4096) for _ in range({size >> 12})]; "
+        "os.fork(); sum(m[::4096]); print(1, flush=True)"
     )
     words = [sys.executable, "-I", "-S", "-c", f"{program}; sys.stdin.read()"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0) as one:
