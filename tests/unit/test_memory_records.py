@@ -103,7 +103,7 @@ def test_recorders_of_one_instance_lose_no_record(tmp_path: Path) -> None:
 
 
 def test_the_moment_of_a_record_is_that_of_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record.time, "gmtime", lambda: time.struct_time((2026, 6, 10, 12, 0, 0, 2, 161, 0)))
+    monkeypatch.setattr(time, "gmtime", lambda: time.struct_time((2026, 6, 10, 12, 0, 0, 2, 161, 0)))
     started = record.StartWatch(DECLARATION, "1" * 32)
     monkeypatch.undo()
     assert started.build([])["moment"] == "2026-06-10T12:00:00Z"
@@ -291,7 +291,7 @@ def test_pages_that_processes_share_count_once() -> None:
         "os.fork(); sum(m[::4096]); print(1, flush=True)"
     )
     words = [sys.executable, "-I", "-S", "-c", f"{program}; sys.stdin.read()"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0) as one:
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as one:
         assert one.stdout
         for _ in range(2):
             one.stdout.readline()
