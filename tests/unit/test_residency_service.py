@@ -282,7 +282,7 @@ def test_a_start_that_ended_at_once_lowers_no_need(box: ResidencyBox) -> None:
 
 
 def test_a_measurement_beyond_the_device_blocks_no_instance(box: ResidencyBox) -> None:
-    write_starts(box, "one", 8, 125)
+    write_starts(box, "one", 125, 8)
     assert box.wake("one") == "ready"
 
 
