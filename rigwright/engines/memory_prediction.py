@@ -247,18 +247,17 @@ def _declared_shares(launch: ComputedMemory) -> tuple[float, ...]:
 
 
 def _from_same(records: Sequence[MeasuredMemory]) -> MemoryPrediction:
-    last = records[-1]
-    most, fewest = max(one.peak for one in records), min(one.peak for one in records)
-    spread = SPREAD[SAME]
-    need = round(_median(one.peak for one in records[-5:]))
+    # a start that ended at once took less than one that has computed for a minute
+    largest = max(reversed(records), key=lambda one: one.peak)
+    need, fewest, spread = largest.peak, min(one.peak for one in records), SPREAD[SAME]
     return MemoryPrediction(
         need=need,
         least=max(0, fewest - spread.of(fewest)),
-        safe=most + spread.of(most),
+        safe=need + spread.of(need),
         basis="same variant",
-        moment=last.moment,
+        moment=largest.moment,
         records=len(records),
-        shares=_record_shares(last),
+        shares=_record_shares(largest),
     )
 
 
@@ -266,7 +265,7 @@ def _from_neighbour(launch: ComputedMemory, near: Sequence[MeasuredMemory]) -> M
     def distance(one: MeasuredMemory) -> int:
         return abs(one.computed.floor - launch.floor)
 
-    nearest = min(reversed(near), key=distance)
+    nearest = min(reversed(near), key=lambda one: (distance(one), -one.peak))
     need = nearest.peak - nearest.computed.floor + launch.floor
     # the computed change by another context is uncertain, too: a tenth of it counts
     spread = SPREAD[NEIGHBOUR].of(need) + distance(nearest) // 10

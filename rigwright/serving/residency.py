@@ -25,7 +25,10 @@ from rigwright.serving.takeover import drain_seconds
 
 HOST = "host"
 """The device of an instance without cards: the host's memory."""
-PROGRAM = ("admission.py", "ledger.py", "ledger_file.py", "observation.py", "service.py", "state.py", "wake_states.py")
+PROGRAM = (
+    *("admission.py", "ledger.py", "ledger_file.py", "needs.py", "observation.py", "service.py", "state.py"),
+    "wake_states.py",
+)
 # Bytes that an engine takes beside weights and KV cache, of each card or of RAM, until its use was measured.
 CARD_MORE, HOST_MORE = 1536 * MIB, 512 * MIB
 TIMED_OUT = 124  # timeout(1)
@@ -80,6 +83,7 @@ def render_residency_config(rig: Rig, units: tuple[InstanceUnit, ...]) -> str:
                 "unit": one.name,
                 "fingerprint": one.unit_state.started_from,
                 "floor": estimate_floor(rig, declared[one.instance]),
+                "memory_max": declared[one.instance].memory_max,
                 "idle": declared[one.instance].idle,
                 "priority": declared[one.instance].priority,
                 "keep_warm": declared[one.instance].keep_warm,

@@ -48,6 +48,9 @@ def test_a_start_is_recorded_accepted_and_used(lab: ThrowawayLab, boot: BootHost
     assert 0 < record["host"]["peak"] < 1 << 30
     assert any("n_ctx_slot" in line for line in record["lines"])
     assert "rigwright_memory-chat" in host.run(RECORDERS)
+    # of the start, without that of its last minute, nanoseconds
+    used = int(host.run("systemctl show --property=CPUUsageNSec --value 'rigwright_memory-chat-*'").split()[0])
+    assert used < 500_000_000, used
     lines = host.run("cat /run/systemd/transient/rigwright_memory-chat-*.service").replace('"', "").splitlines()
     assert len([line for line in lines if RECORDING.fullmatch(line)]) == 1, lines
     assert red_check_lines(inventory) == {}
@@ -117,6 +120,7 @@ def test_each_proof_of_a_model_on_demand_leaves_a_record(lab: ThrowawayLab, boot
     records = wait_until(all_records, "five records")
     assert "failures" not in read_record(host)
     assert len({str(one["invocation"]) for one in records}) == 5
+    assert [one["moment"] for one in records] == sorted(one["moment"] for one in records)
     peaks = [int(one["host"]["peak"]) for one in records]
     assert max(peaks) - min(peaks) < 8 << 20, peaks
     assert all(one["computed"] for one in records)

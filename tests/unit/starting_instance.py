@@ -39,6 +39,8 @@ class StartingInstance:
     """The unit's processes and the limit of them, as systemd has them."""
     busy: bool = False
     """Whether systemd does not say it when it is first asked."""
+    recorder: str = "active"
+    """The state of the recorder of its memory, as systemd has it."""
     processes: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
     """Those that stand in for all of the host: lines of their control groups, and what they have open."""
 
@@ -105,7 +107,10 @@ class StartingInstance:
             group = f"if [ -e {heard} ]; then {group}; else touch {heard}; exit 1; fi"
         tasks = f"echo '{self.tasks}'"
         other = f"echo {'yes' if unread else 'no'}"
-        answer = f"case $* in *ControlGroup*) {group} ;; *TasksMax*) {tasks} ;; *) {other} ;; esac"
+        recorder = f"echo $* >> {self.folder}/asked; echo {self.recorder}; exit 3"
+        answer = (
+            f"case $* in is-active*) {recorder} ;; *ControlGroup*) {group} ;; *TasksMax*) {tasks} ;; *) {other} ;; esac"
+        )
         write_stand_in(self.folder / "bin", "systemctl", answer)
         script = str(self.folder / "config" / "current" / "ready")
         return subprocess.run(

@@ -148,6 +148,21 @@ def test_a_start_with_a_declaration_is_recorded_beside_it(start: StartingInstanc
     ]
 
 
+@pytest.mark.parametrize(("state", "awaited"), [("active", True), ("activating", True), ("", True), ("failed", False)])
+def test_a_recorder_that_has_failed_is_not_awaited(start: StartingInstance, state: str, awaited: bool) -> None:
+    start.server.serve(COMPLETIONS, complete_file(b"{}"))
+    write_stand_in(start.folder / "bin", "systemd-run", ":")
+    start.recorder = state
+    (start.folder / "memory").mkdir()
+    (start.generation / "memory").mkdir(parents=True)
+    (start.generation / "memory/chat.json").write_text("{}")
+    done = start.ready(os.getpid())
+    assert (done.returncode, done.stdout) == (0, "")
+    asked = (start.folder / "asked").read_text().splitlines()
+    assert asked == [f"is-active rigwright_memory-chat-{INVOCATION}.service"] * (6 if awaited else 1)
+    assert not (start.folder / "memory/.chat.answered").exists()
+
+
 @pytest.mark.parametrize("looks", [True, False])
 def test_the_recorder_looks_at_it_before_it_is_ready(start: StartingInstance, looks: bool) -> None:
     start.server.serve(COMPLETIONS, complete_file(b"{}"))

@@ -145,6 +145,7 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
     stand_in.write_text(f"#!{sys.executable}\n" + (ROOT / "tests/stand_ins/residency_systemctl.py").read_text())
     stand_in.chmod(0o755)
     instance = {"idle": 0, "priority": 0, "keep_warm": False, "residence": 0, "floor": {"host": 60 * MIB}}
+    instance["memory_max"] = "90%"
     config = {
         "socket": str(tmp_path / "wake.sock"),
         "states": str(tmp_path / "states"),
@@ -262,10 +263,47 @@ def test_a_start_that_fails_gives_the_reason(box: ResidencyBox) -> None:
     assert re.fullmatch("one failed [01]\ntwo stopped 0\n", states.read_text())
 
 
+def write_starts(box: ResidencyBox, name: str, *peaks: int) -> None:
+    """Records of starts with these peaks, MiB, the latest first; then another form and damage."""
+    last, *earlier = ({"fingerprint": f"print of {name}", "seconds": 7.4, "host": {"peak": one * MIB}} for one in peaks)
+    other = {"fingerprint": "print of another form", "host": {"peak": 50 * MIB}}
+    damaged = {"fingerprint": f"print of {name}", "host": [{"peak": "much"}], "cards": 3}
+    history = [*earlier, other, damaged, 7]
+    (box.folder / f"records/{name}.json").write_text(json.dumps({**last, "history": history}))
+
+
+def test_a_start_that_ended_at_once_lowers_no_need(box: ResidencyBox) -> None:
+    write_starts(box, "one", 5, 30, 5)
+    write_starts(box, "two", 8)
+    assert box.wake("one") == "ready"
+    assert box.wake("two") == "ready"
+    # 30 and 8 MiB, each with its margin of 32, are more than 100
+    assert box.ledger() == {"one": "asleep", "two": "awake"}
+
+
+def test_a_measurement_beyond_the_device_blocks_no_instance(box: ResidencyBox) -> None:
+    write_starts(box, "one", 125, 8)
+    assert box.wake("one") == "ready"
+
+
+def test_an_instance_needs_no_more_than_its_limit(box: ResidencyBox) -> None:
+    declare_limit(box, "40M")
+    for name in NAMES:
+        write_starts(box, name, 60)
+        assert box.wake(name) == "ready"
+    assert box.ledger() == {"one": "awake", "two": "awake"}, "both fit"
+
+
+def declare_limit(box: ResidencyBox, limit: str) -> None:
+    box.kill()
+    path = box.folder / "residency.json"
+    path.write_text(path.read_text().replace('"90%"', f'"{limit}"'))
+    box.start()
+
+
 def test_memory_that_was_measured_counts_instead_of_the_computed_need(box: ResidencyBox) -> None:
     for name in NAMES:
-        record = {"fingerprint": f"print of {name}", "seconds": 7.4, "host": {"peak": 8 * MIB}}
-        (box.folder / f"records/{name}.json").write_text(json.dumps(record))
+        write_starts(box, name, 8)
     assert box.ask("wake one lan - 1")[0] == "waiting 1 8"
     assert box.wake("two") == "ready"
     assert box.ledger() == {"one": "awake", "two": "awake"}, "both fit"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 KIB = 1024
@@ -124,10 +124,10 @@ class DriverLibrary:
 
 @dataclass
 class RamSample:
-    """RAM of processes at a moment, bytes."""
+    """RAM of processes at a moment, bytes. Pages that they share count once."""
 
     peak: int = 0
-    """Sum of the most that each has had."""
+    """All that they have, and what the process with the largest fall has had beyond that."""
     anon: int = 0
     file: int = 0
     shmem: int = 0
@@ -138,21 +138,26 @@ class RamSample:
         return self.anon + self.file + self.shmem
 
 
-def read_ram(processes: Iterable[int]) -> RamSample:
-    """RAM of processes; one that has ended counts nothing."""
-    found = RamSample()
+def read_ram(processes: Iterable[int], group: Mapping[str, int] | None = None) -> RamSample:
+    """RAM of processes; one that has ended counts nothing.
+
+    `smaps_rollup` would tell shared pages apart, but its reader needs capabilities, and the kernel walks all pages.
+
+    Args:
+        processes: The processes.
+        group: Figures of their control group, in which each page counts once.
+    """
+    rows, known = [], group or {}
     for process in processes:
-        try:
-            with open(f"/proc/{process}/status", encoding="ascii", errors="replace") as file:
-                text = file.read(1 << 14)
-        except OSError:
-            continue
-        sizes = {match[1]: int(match[2]) * KIB for line in text.splitlines() if (match := LINE.fullmatch(line))}
-        found.peak += sizes.get("VmHWM", 0)
-        found.anon += sizes.get("RssAnon", 0)
-        found.file += sizes.get("RssFile", 0)
-        found.shmem += sizes.get("RssShmem", 0)
-    return found
+        lines = _read_short(f"/proc/{process}/status").splitlines()
+        rows.append({match[1]: int(match[2]) * KIB for line in lines if (match := LINE.fullmatch(line))})
+    sizes = {key: [row.get(key, 0) for row in rows] or [0] for key in ("RssAnon", "RssFile", "RssShmem")}
+    anon, file, shmem = (
+        min(sum(each), max(*each, known.get(key, sum(each))))
+        for each, key in zip(sizes.values(), ("anon", "file_mapped", "shmem"), strict=True)
+    )
+    fall = max((row.get("VmHWM", 0) - sum(row.get(key, 0) for key in sizes) for row in rows), default=0)
+    return RamSample(anon + file + shmem + max(0, fall), anon, file, shmem)
 
 
 def list_processes(group: str) -> list[int]:
@@ -257,8 +262,8 @@ class PeakUse:
     by_difference: bool = False
     """Whether `cards` has falls of free bytes, because the driver does not name these processes."""
 
-    def look(self, processes: Iterable[int]) -> None:
-        """Look once more."""
+    def look(self, processes: Iterable[int], group: Mapping[str, int] | None = None) -> None:
+        """Look once more; with figures of their control group."""
         known = list(processes)
         every = self.library.read_cards(known)
         for one in every:
@@ -268,11 +273,11 @@ class PeakUse:
         if self.by_difference and not used:
             self.last_cards = {one.uuid: max(0, self.begun_free[one.uuid] - one.free) for one in every}
             self.cards = {uuid: max(size, self.taken[uuid]) for uuid, size in self.cards.items()}
-            self.last_ram = read_ram(known)
+            self.last_ram = read_ram(known, group)
             self.ram = max(self.ram, self.last_ram.peak)
             return
         self.last_cards = {one.uuid: one.used for one in used}
-        self.last_ram = read_ram(known)
+        self.last_ram = read_ram(known, group)
         self.ram = max(self.ram, self.last_ram.peak)
         for one in used:
             self.names[one.uuid], self.indexes[one.uuid] = one.name, one.index

@@ -7,6 +7,7 @@ line of their log is matched, cut and counted.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -30,9 +31,9 @@ from .process_memory import (
 
 CGROUPS = "/sys/fs/cgroup"
 INTERVAL = 1.0  # seconds between looks
-YOUNG, YOUNG_INTERVAL = 10.0, 0.1  # seconds: so long it looks more often
-MARK_INTERVAL = 0.01  # seconds between looks for ready's mark, for ready waits
-QUESTIONS = 0.5  # seconds between questions to systemd while young
+YOUNG, YOUNG_INTERVAL = 2.0, 0.1  # seconds: so long it looks more often
+MARK_INTERVAL, LATER_MARK_INTERVAL = 0.01, 0.05  # seconds between looks for ready's mark, for ready waits
+QUESTIONS, LATER_QUESTIONS = 0.5, 5.0  # seconds between questions to systemd; none while it is ready and there
 SETTLING = 60.0  # seconds from ready to the last look
 LONGEST = 2 * 3600.0  # seconds of a start that is waited for
 NICE = 10  # once the start is not young
@@ -85,14 +86,15 @@ def read_json(path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def keep_history(before: Mapping[str, Any], record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The records that are kept beside the newest one: the newest of each fingerprint, of so many fingerprints."""
-    rows = _rows(before, "history")
-    last = {key: value for key, value in before.items() if key not in ("history", "failures")}
-    if last and last.get("invocation") != record["invocation"]:
-        rows.append(last)
-    kept: list[dict[str, Any]] = []
-    counts: dict[str, int] = {str(record["fingerprint"]): 1}
+def keep_history(rows: Sequence[Mapping[str, Any]], fingerprint: object) -> list[Mapping[str, Any]]:
+    """The records that are kept beside the newest one: the newest of each fingerprint, of so many fingerprints.
+
+    Args:
+        rows: All of them, the oldest first.
+        fingerprint: That of the newest one.
+    """
+    kept: list[Mapping[str, Any]] = []
+    counts: dict[str, int] = {str(fingerprint): 1}
     for row in reversed(rows):
         mark = str(row.get("fingerprint"))
         if mark not in counts and len(counts) >= FINGERPRINTS:
@@ -103,24 +105,43 @@ def keep_history(before: Mapping[str, Any], record: Mapping[str, Any]) -> list[d
     return kept
 
 
-def _rows(before: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """The objects in a list of an earlier file."""
-    known = before.get(key)
-    return [row for row in known if isinstance(row, dict)] if isinstance(known, list) else []
+def _add_row(rows: Any, record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The objects in a list of an earlier file and a record, in the order of their starts, each start once."""
+    known = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    others = [row for row in known if row.get("invocation") != record["invocation"]]
+    return sorted([*others, record], key=lambda row: str(row.get("moment", "")))
 
 
 def write_record(path: str, record: Mapping[str, Any]) -> None:
-    """Write it, whole or not at all; a start without an answer goes to the failures, for it is no measurement."""
-    before = read_json(path)
-    if "outcome" in record:
-        _write_whole(path, {**before, "failures": [*_rows(before, "failures")[1 - FAILURES :], record]})
-        return
-    failures = {"failures": rows} if (rows := _rows(before, "failures")) else {}
-    _write_whole(path, {**record, "history": keep_history(before, record), **failures})
+    """Add it, whole or not at all; a start without an answer goes to the failures, for it is no measurement.
+
+    Recorders of several starts of one instance write at any time: one at a time, and the latest start is on top.
+    """
+    # others may open the folder, and could lock that for ever
+    lock = os.open(Path(path).with_name(f".{Path(path).stem}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = read_json(path)
+        if "outcome" in record:
+            rows = _add_row(before.get("failures"), record)
+            _write_whole(path, {**before, "failures": rows[-FAILURES:]}, record["invocation"])
+            return
+        last = {key: value for key, value in before.items() if key not in ("history", "failures")}
+        history = before.get("history")
+        *rows, newest = _add_row([*(history if isinstance(history, list) else []), *([last] if last else [])], record)
+        failures = {"failures": before["failures"]} if isinstance(before.get("failures"), list) else {}
+        kept = keep_history(rows, newest.get("fingerprint"))
+        _write_whole(path, {**newest, "history": kept, **failures}, record["invocation"])
+    finally:
+        os.close(lock)
 
 
-def _write_whole(path: str, value: Mapping[str, Any]) -> None:
-    unfinished = Path(path).with_name(f".{Path(path).name}")
+def _write_whole(path: str, value: Mapping[str, Any], invocation: str) -> None:
+    target = Path(path)
+    # of recorders that were killed
+    for one in target.parent.glob(f".{target.name}.*"):
+        one.unlink(missing_ok=True)
+    unfinished = target.with_name(f".{target.name}.{invocation}")
     with unfinished.open("w", encoding="ascii") as file:
         json.dump(value, file, indent=1)
         file.write("\n")
@@ -160,6 +181,8 @@ class StartWatch:
 
     def __init__(self, declaration: Mapping[str, Any], invocation: str) -> None:
         self.declaration, self.invocation = declaration, invocation
+        self.moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        """Of the start, whenever its record is written."""
         self.peaks = PeakUse(DriverLibrary())
         self.group = ""
         """Its control group."""
@@ -179,8 +202,10 @@ class StartWatch:
         if int(main) not in processes:
             return False
         # `ready`, which asks for the first answer, is in the same group
-        self.peaks.look(engine_processes(processes, int(main), int(control) if DIGITS.fullmatch(control) else 0))
-        self.figures = read_group(f"{CGROUPS}{group}") or self.figures
+        figures = read_group(f"{CGROUPS}{group}")
+        beside = int(control) if DIGITS.fullmatch(control) else 0
+        self.peaks.look(engine_processes(processes, int(main), beside), figures)
+        self.figures = figures or self.figures
         return True
 
     def look_at_box(self) -> None:
@@ -225,7 +250,7 @@ class StartWatch:
             "cgroup": self.figures,
             "machine": {**read_machine(), **read_others(self.group)},
             "driver": peaks.library.driver,
-            "moment": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "moment": self.moment,
             "invocation": self.invocation,
             "computed": self.declaration.get("computed"),
             "lines": list(lines),
@@ -254,11 +279,12 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
     current = seen.get("InvocationID", "")
     watch = StartWatch(declaration, invocation or (current if INVOCATION.fullmatch(current) else ""))
     mark = Path(path).with_name(f".{Path(path).stem}.answered")
-    began = asked = looked = time.monotonic()
+    began = busy = asked = looked = time.monotonic()
     loaded, ready, young, lines = 0.0, 0.0, True, []
     while (moment := time.monotonic()) - began < LONGEST:
         if young and moment - began >= YOUNG:
             young = False
+            # not from its first moment: on a busy machine its own start would take seconds
             os.nice(NICE)
         # in this order: a start that is seen to have answered has all of its memory
         answered = not loaded and _is_marked(mark, watch.invocation)
@@ -267,7 +293,10 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
             there, looked = watch.look(seen), moment
         if answered:
             mark.unlink(missing_ok=True)
-        if answered or not there or moment - asked >= (QUESTIONS if young else INTERVAL):
+            busy = moment
+        # systemd's answer takes more time of the processor than all looks until then
+        pause = QUESTIONS if moment - busy < YOUNG else LATER_QUESTIONS
+        if answered or not there or (not ready and moment - asked >= pause):
             seen, asked = show_unit(unit) or seen, moment
         entered = _has_entered(seen, watch.invocation)
         if answered or (entered and not ready):
@@ -288,14 +317,14 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
         if ready:
             time.sleep(YOUNG_INTERVAL if young else INTERVAL)
         else:
-            _await_mark(mark, watch.invocation, YOUNG_INTERVAL)
+            _await_mark(mark, watch.invocation, YOUNG_INTERVAL, MARK_INTERVAL if young else LATER_MARK_INTERVAL)
     return 1
 
 
-def _await_mark(mark: Path, invocation: str, seconds: float) -> None:
+def _await_mark(mark: Path, invocation: str, seconds: float, interval: float = MARK_INTERVAL) -> None:
     until = time.monotonic() + seconds
     while not _is_marked(mark, invocation) and time.monotonic() < until:
-        time.sleep(MARK_INTERVAL)
+        time.sleep(interval)
 
 
 def _is_marked(mark: Path, invocation: str) -> bool:

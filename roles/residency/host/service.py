@@ -16,6 +16,7 @@ from dataclasses import replace
 from . import observation
 from .ledger import admit_clients, decide, estimates
 from .ledger_file import ResidencyFiles, notify_operator
+from .needs import load_seconds, measure_need, same_starts, share_of_host
 from .state import (
     ASLEEP,
     AWAKE,
@@ -51,7 +52,6 @@ LINES_S, INFORM_S = 5.0, 0.2  # between two lines to a client that waits, and be
 QUICK_S, START_S, SLOW_S = 0.1, 0.5, 1.0
 LINK_S = 0.01  # between two looks for the link of an instance that starts
 COUNT_S = 3.0  # the oldest count of requests that a stop follows; the gateway forgets after 10 s that one leaves
-MARGIN_PARTS, CARD_MARGIN, HOST_MARGIN = 50, 256 << 20, 32 << 20  # of a measured need: 2 %, and at least that
 
 
 def notify_systemd(text: str) -> None:
@@ -99,23 +99,14 @@ class Residency:
     def spec_of(self, name: str, one: Mapping[str, Any]) -> InstanceSpec:
         """One of them."""
         record = self.records.read(f"{self.declared['records']}/{name}.json")
-        is_same = bool(one["fingerprint"]) and record.get("fingerprint") == one["fingerprint"]
-        need, seconds = {}, 0.0
+        starts, sample, need = same_starts(record, str(one["fingerprint"])), self.cards.sample, {}
         for device, floor in one["floor"].items():
-            measured = 0
-            if is_same:
-                with suppress(KeyError, TypeError, ValueError):
-                    of_host = device == HOST
-                    row = record["host"] if of_host else record["cards"][self.cards.sample.uuids.get(device, "")]
-                    measured = int(row["peak"])
-            least = HOST_MARGIN if device == HOST else CARD_MARGIN
-            need[device] = measured + max(least, measured // MARGIN_PARTS) if measured else int(floor)
-        if is_same:
-            with suppress(KeyError, TypeError, ValueError):
-                seconds = float(record["seconds"])
-        return InstanceSpec(
-            need, int(one["priority"]), float(one["idle"]), bool(one["keep_warm"]), float(one["residence"]), seconds
-        )
+            card = sample.devices.get(device)
+            total = card.total if card else share_of_host(str(self.declared["host_memory"]), device)
+            limit, uuid = share_of_host(str(one["memory_max"]), device), sample.uuids.get(device, "")
+            need[device] = measure_need(starts, device, uuid, int(floor), total, limit)
+        seconds, residence = load_seconds(starts), float(one["residence"])
+        return InstanceSpec(need, int(one["priority"]), float(one["idle"]), bool(one["keep_warm"]), residence, seconds)
 
     # -- observation --------------------------------------------------------------------------------------------------
 
