@@ -41,9 +41,7 @@ LONGEST = timedelta(days=365)
 
 
 NAME_ARGUMENT = click.argument("name", callback=lambda _, __, value: _parse_name(value))
-NO_HOSTS_OPTION = click.option(
-    "--no-hosts", is_flag=True, help="Only write the file; the next deploy sends it."
-)
+NO_HOSTS_OPTION = click.option("--no-hosts", is_flag=True, help="Only write the file; the next deploy sends it.")
 
 
 @click.command()
@@ -53,9 +51,13 @@ NO_HOSTS_OPTION = click.option(
 @click.option("--models", metavar="NAMES", help="Models or aliases, comma-separated; default: all.")
 @click.option("--requests-per-minute", type=WholeNumber(1, keyring.MOST), metavar="N", help="Requests per minute.")
 @click.option("--streams", type=WholeNumber(1, keyring.MOST), metavar="N", help="Concurrent requests.")
-@click.option("--tokens-per-minute", type=WholeNumber(1, keyring.MOST_TOKENS), metavar="N", help="Tokens in any minute.")
+@click.option(
+    "--tokens-per-minute", type=WholeNumber(1, keyring.MOST_TOKENS), metavar="N", help="Tokens in any minute."
+)
 @click.option("--tokens-per-day", type=WholeNumber(1, keyring.MOST_TOKENS), metavar="N", help="Tokens per day (UTC).")
-@click.option("--tokens-per-month", type=WholeNumber(1, keyring.MOST_TOKENS), metavar="N", help="Tokens per month (UTC).")
+@click.option(
+    "--tokens-per-month", type=WholeNumber(1, keyring.MOST_TOKENS), metavar="N", help="Tokens per month (UTC)."
+)
 @click.option("--no-wake", is_flag=True, help="Its requests start no instance on demand.")
 @click.option("--no-evict", is_flag=True, help="Its requests have no other model stopped.")
 @NO_HOSTS_OPTION
