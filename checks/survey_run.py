@@ -44,7 +44,7 @@ PATIENCE = 1.5  # seconds of waiting for a host before the terminal shows what f
 TURN = 0.005  # seconds for which it waits while another host is judged
 BACKLOG = 32  # hosts that have answered and are not decided; further ones are asked once it is smaller
 ASKED = 4 * BACKLOG  # hosts that are asked and not decided, without those that a survey has taken long for
-SLOW = 10.0  # seconds after which an asked host delays no further one
+SLOW = 60.0  # seconds after which an asked host delays no further one
 PER_HOST = 0.3  # seconds that a busy controller takes for each host, and in which it does not read answers of others
 
 
