@@ -31,7 +31,7 @@ from rigwright.model.secret_sources import run_secret_commands
 from rigwright.problems import Invalid, Problem
 from roles import root_shell
 from roles.connection_failures import describe_unreachable_host
-from roles.host_pool import HostThreads
+from roles.host_pool import HostThreads, TimedPlaces
 
 if TYPE_CHECKING:
     from checks.change_review.accepted_comparison import HostReview
@@ -43,6 +43,8 @@ MOMENT = 0.0005  # seconds; enough for whatever waits for a host to go on
 PATIENCE = 1.5  # seconds of waiting for a host before the terminal shows what for
 TURN = 0.005  # seconds for which it waits while another host is judged
 BACKLOG = 32  # hosts that have answered and are not decided; further ones are asked once it is smaller
+ASKED = 4 * BACKLOG  # hosts that are asked and not decided, without those that a survey has taken long for
+SLOW = 60.0  # seconds after which an asked host delays no further one
 PER_HOST = 0.3  # seconds that a busy controller takes for each host, and in which it does not read answers of others
 
 
@@ -235,6 +237,8 @@ class SurveyRun:
         self.room = threading.Event()
         """Set while a further host may be asked: the memory has room for the answers of some."""
         self.room.set()
+        self.places = TimedPlaces(ASKED, SLOW)
+        """Of hosts that are asked and not decided."""
         self.pool.submit(self._connect_hosts)
         self.pool.submit(self._survey_hosts)
         self.yield_to_hosts()
@@ -279,7 +283,10 @@ class SurveyRun:
     def _survey_hosts(self) -> None:
         """Ask each host as soon as it is connected and there is room for its answer. One that hangs takes no room."""
         for name in iter(self.waiting.get, ""):
+            self.places.take(name)
             self.room.wait()
+            if name in self.decided:
+                self.places.give_back(name)
             self._begin_survey(name)
         self.pool.shutdown(wait=False)
 
@@ -305,6 +312,7 @@ class SurveyRun:
         """Count a host as decided: there is room for the answer of another one."""
         self.decided.add(name)
         self.undecided.discard(name)
+        self.places.give_back(name)
         if len(self.undecided) < BACKLOG:
             self.room.set()
 
@@ -312,6 +320,7 @@ class SurveyRun:
         """Let no host wait for its turn: the run is over."""
         self.begun |= self.hosts.keys()
         self.room.set()
+        self.places.open()
 
     @staticmethod
     def yield_to_hosts() -> None:
@@ -343,6 +352,8 @@ class SurveyRun:
             if answered := self.undecided & place.keys():
                 return min(answered, key=place.__getitem__)
             self.room.set()  # answers of hosts that no check is about take it
+            for name in self.undecided:
+                self.places.give_back(name)
             # one that waits alone is reported with its sections
             if len(names) == 1 or wait([self.answers[name] for name in names], PATIENCE, FIRST_COMPLETED).done:
                 return next((name for name in names if self.answers[name].done()), first)

@@ -129,15 +129,19 @@ def connect_targets(
     Args:
         state: pyinfra's, as `load_hosts` returns it.
         targets: The hosts by name.
-        connected: Is called with the name of each host as soon as it is connected.
+        connected: Is called with the name of each host as soon as it is connected; no more after an interrupt.
     """
     heard = ConnectFailureRecorder(connected)
     state.add_callback_handler(heard)
     with ctx_state.use(state), silence_pyinfra_log():
         state.limit_hosts = [*targets.values()]
         pace_hosts(state)
-        with suppress(PyinfraError):  # no host is left; the missing ones are named below
-            connect_all(state)
+        try:
+            with suppress(PyinfraError):  # no host is left; the missing ones are named below
+                connect_all(state)
+        except BaseException:
+            state.pool.kill(block=False)  # work begins on no further host while that under way ends
+            raise
     # a host may be left again before others are reached
     return {name: heard.why.get(name, "") for name in sorted({*targets} - heard.reached)}
 

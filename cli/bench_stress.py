@@ -11,8 +11,8 @@ import click
 from checks import Drift
 from checks.connections import ConnectedHost
 from checks.survey.health import read_health
-from cli.exit_codes import InvalidRequest
-from cli.instance_access import InterruptHandler, hold_deploy_lock, map_boxes, select_instances
+from cli.exit_codes import HostUnreached, InvalidRequest
+from cli.instance_access import INTERRUPTED, InterruptHandler, hold_deploy_lock, map_boxes, select_instances
 from cli.inventory_loading import INVENTORY_ARGUMENT
 from cli.measurement_refusals import refuse_foreign_server
 from cli.option_types import OutputFile, WholeNumber
@@ -69,18 +69,24 @@ def stress(
     def run(box: ConnectedHost) -> HostVerdict:
         mine = [one for _, one in select_instances([box], instance)]
         told: list[InstanceVerdict] = [StressVerdict(one.name, one.variant_name) for one in mine]
+        if interrupt.asked:
+            for judged in told:
+                judged.ended = INTERRUPTED
+            return HostVerdict.from_instances(box.name, told)
         try:
             with hold_deploy_lock(box, f"bench stress of {inventory}"):
                 for one, judged in zip(mine, told, strict=True):
                     _one(box, one, judged)
-        except InvalidRequest as error:
+        except HostUnreached as error:
+            return HostVerdict(box.name, "not reached", why=error.message.removeprefix(f"{box.name}: "))
+        except click.ClickException as error:
             for judged in told:
-                judged.ended, judged.refused = error.message, True
+                judged.ended, judged.refused = error.message, isinstance(error, InvalidRequest)
         return HostVerdict.from_instances(box.name, told)
 
     def _one(box: ConnectedHost, one: Instance, judged: InstanceVerdict) -> None:
         if interrupt.asked:
-            judged.ended = "interrupted"
+            judged.ended = INTERRUPTED
             return
         checks: list[ProbeFinding] = []
         judged.checks = checks

@@ -78,7 +78,10 @@ def verify_box(
 ) -> list[InstanceVerdict]:
     """The results of a box's instances, one after the other."""
     found = [InstanceVerdict(one.name, one.variant_name, way.gateway) for one in instances]
-    if not instances:
+    if interrupt.asked:
+        for told in found:
+            told.ended = INTERRUPTED
+    if not instances or interrupt.asked:
         return found
     try:
         observed = observe_box(box, "served")

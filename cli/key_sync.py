@@ -23,6 +23,7 @@ from rigwright.gateway.keyring import ClientKeyring
 from rigwright.gateway.keys_file_version import HostVersion, describe_effect, is_replaceable
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.deploy_lock_state import render_holder_record
+from rigwright.host_selection import format_hosts
 from rigwright.model.api_keys import resolve_inventory_path
 from rigwright.model.gateway_schema import Gateway
 from rigwright.model.rig import Rig
@@ -161,45 +162,63 @@ def sync_keys(
 
     Raises:
         click.exceptions.Exit: with 1, where one did not get them, with 3, where one is out of reach; each is named.
-        FileAccessFailed: the file is refused, or cannot be written.
+        FileAccessFailed: the file is refused, or cannot be written. Hosts without a result are named, also after an
+            interrupt.
     """
     if no_hosts:
         print_prose(f"{asked.file} is written; hosts get it with the next deploy", err=True)
         return
     ring = _write_version(asked)
-    send = partial(_send_keys, ring=ring, replaced=replaced or {})
-    if reach:
-        became, gone = list(zip(reach.boxes, map_hosts(reach.boxes, send), strict=True)), reach.gone
-    else:
-        became, gone = map_gateways(asked, send)
-    for name, why in gone.items():
-        print_prose(f"{name}: {describe_unreachable_host(why)}; `key sync` or the next deploy updates it", err=True)
-    missing = len(gone)
-    for box, one in _send_again(asked, became, ring, replaced or {}):
-        line, there = _describe_sync(asked, one)
+    has_keys: dict[str, bool] = {}
+    """Host with a result -> whether it has the keys."""
+
+    def report(box: ConnectedHost, one: KeyDelivery) -> None:
+        line, has_keys[box.name] = _describe_sync(asked, one)
         print_prose(f"{box.name}: {line}", err=True)
-        missing += not there
-    if missing:
+
+    def send(box: ConnectedHost) -> KeyDelivery:
+        one = _send_keys(box, ring, replaced or {})
+        if not one.newer:
+            report(box, one)
+        return one
+
+    try:
+        if reach:
+            became, gone = list(zip(reach.boxes, map_hosts(reach.boxes, send), strict=True)), reach.gone
+        else:
+            became, gone = map_gateways(asked, send)
+        for name, why in gone.items():
+            has_keys[name] = False
+            print_prose(f"{name}: {describe_unreachable_host(why)}; `key sync` or the next deploy updates it", err=True)
+        diverged = [(box, one.newer) for box, one in became if one.newer]
+        for box, one in _send_again(asked, diverged, ring, replaced or {}):
+            report(box, one)
+    except BaseException:
+        reached = [box.name for box in reach.boxes] if reach else [*asked.rigs]
+        if left := [name for name in reached if name not in has_keys]:
+            print_prose(f"{format_hosts(left)}: without a result; `key sync` sends the keys again", err=True)
+        raise
+    if not all(has_keys.values()):
         raise click.exceptions.Exit(STATUS["not reached" if gone else "not as declared"])
 
 
 def _send_again(
     asked: KeyTargets,
-    became: list[tuple[ConnectedHost, KeyDelivery]],
+    diverged: list[tuple[ConnectedHost, DeployedKeys]],
     ring: ClientKeyring,
     replaced: Mapping[str, HostVersion],
-) -> list[tuple[ConnectedHost, KeyDelivery]]:
-    """The results of hosts, which get the keys again if another run of this machine was there first."""
+) -> Iterator[tuple[ConnectedHost, KeyDelivery]]:
+    """The results of hosts with other keys, which get the file's again if another run of this machine changed both."""
+    became = [(box, KeyDelivery(newer=newer)) for box, newer in diverged]
     for _ in range(RUNS - 1):
         sent, ring = ring, _write_version(asked)
-        # another run has changed the file since
         pending = [box for box, one in became if one.newer and accepts_keys(ring, one.newer)]
         if not pending or ring == sent:
             break
         answers = map_hosts(pending, partial(_send_keys, ring=ring, replaced=replaced))
         again = {box.name: one for box, one in zip(pending, answers, strict=True)}
         became = [(box, again.get(box.name, one)) for box, one in became]
-    return became
+    yield from became
 
 
 def _write_version(asked: KeyTargets) -> ClientKeyring:

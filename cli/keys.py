@@ -42,21 +42,23 @@ LONGEST = timedelta(days=365)
 
 
 NAME_ARGUMENT = click.argument("name", callback=lambda _, __, value: _parse_name(value))
-NO_HOSTS_OPTION = click.option(
-    "--no-hosts", is_flag=True, help="Only write the file; hosts get it with the next deploy."
-)
+NO_HOSTS_OPTION = click.option("--no-hosts", is_flag=True, help="Only write the file; the next deploy sends it.")
 
 
 @click.command()
 @INVENTORY_ARGUMENT
 @NAME_ARGUMENT
 @LIMIT_OPTION
-@click.option("--models", help="Models that the key may use, by name or alias, comma-separated; default: all.")
-@click.option("--requests-per-minute", type=WholeNumber(1, keyring.MOST), help="Requests per minute.")
-@click.option("--streams", type=WholeNumber(1, keyring.MOST), help="Concurrent requests.")
-@click.option("--tokens-per-minute", type=WholeNumber(1, keyring.MOST_TOKENS), help="Tokens in any minute.")
-@click.option("--tokens-per-day", type=WholeNumber(1, keyring.MOST_TOKENS), help="Tokens per day (UTC).")
-@click.option("--tokens-per-month", type=WholeNumber(1, keyring.MOST_TOKENS), help="Tokens per month (UTC).")
+@click.option("--models", metavar="NAMES", help="Models or aliases, comma-separated; default: all.")
+@click.option("--requests-per-minute", type=WholeNumber(1, keyring.MOST), metavar="N", help="Requests per minute.")
+@click.option("--streams", type=WholeNumber(1, keyring.MOST), metavar="N", help="Concurrent requests.")
+@click.option(
+    "--tokens-per-minute", type=WholeNumber(1, keyring.MOST_TOKENS), metavar="N", help="Tokens in any minute."
+)
+@click.option("--tokens-per-day", type=WholeNumber(1, keyring.MOST_TOKENS), metavar="N", help="Tokens per day (UTC).")
+@click.option(
+    "--tokens-per-month", type=WholeNumber(1, keyring.MOST_TOKENS), metavar="N", help="Tokens per month (UTC)."
+)
 @click.option("--no-wake", is_flag=True, help="Its requests start no instance on demand.")
 @click.option("--no-evict", is_flag=True, help="Its requests have no other model stopped.")
 @NO_HOSTS_OPTION
@@ -76,9 +78,7 @@ def make(
 ) -> None:
     """Make a client's key, and print it once.
 
-    Standard output has the key and nothing else. `gateway-keys.toml` next to INVENTORY keeps its SHA-256; all gateways
-    get it at once. Exit status: 0, done. 1, a host did not take the key. 2, the command or a file is refused. 3, a
-    host was not reached: `key sync` or the next deploy updates it.
+    All gateways get it at once. Exit status: 0, done. 1, a host did not take it. 2, refused. 3, not reached.
     Example: rigwright key make rig.py alice --models qwen3 --streams 4
     """
     asked = load_targets(inventory, limit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -56,9 +57,9 @@ class DeployLock:
         try:
             channel = root_shell.start_command(self.host, script, limit)
             # a host may send a letter at a time
-            with root_shell.close_after(channel, limit):
+            with root_shell.close_after(channel, limit) as is_closed:
                 channel.sendall(f"{self.holder}\n".encode())
-                refused = _read_refusal(channel, str(self.host.data.get("ssh_user") or ""), time.monotonic() + limit)
+                refused = _read_refusal(channel, str(self.host.data.get("ssh_user") or ""), is_closed)
         except root_shell.BROKEN as error:
             is_late = isinstance(error, TimeoutError) or time.monotonic() - began >= min(limit, root_shell.OPENING)
             return f"no deploy lock: {f'the host did not answer within {limit} s' if is_late else error}"
@@ -94,13 +95,13 @@ class DeployLock:
             self.lost = "the host released it, as it does when this machine is silent"
 
 
-def _read_refusal(channel: Channel, user: str, end: float) -> str:
+def _read_refusal(channel: Channel, user: str, is_closed: Callable[[], bool]) -> str:
     """Why the host gives no deploy lock, or nothing: the first of its lines that tells.
 
     Args:
-        channel: The session, which is closed at its end.
+        channel: The session.
         user: The login.
-        end: By time.monotonic().
+        is_closed: Whether the session was closed for its limit.
 
     Raises:
         TimeoutError: it has told nothing by then.
@@ -111,7 +112,7 @@ def _read_refusal(channel: Channel, user: str, end: float) -> str:
         with suppress(ValueError):
             return deploy_lock_state.describe_lock_refusal(words)
     complaint = channel.makefile_stderr("rb").readline().decode(errors="replace")
-    if time.monotonic() >= end:
+    if is_closed():
         raise TimeoutError
     return describe_denial(complaint or "".join(words[-1:]), user)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import resource
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 import gevent
+from gevent.event import Event
 from gevent.pool import Pool
+from pyinfra.api.state import BaseStateCallback
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -16,6 +20,10 @@ STARTED_AT_ONCE = 16
 """Hosts on which work begins without a look at the processor."""
 BUSY_S = 0.5
 """The wait of a further host for a controller that is busy with earlier ones, at most."""
+HANDSHAKES = 16 * len(os.sched_getaffinity(0))
+"""SSH handshakes under way at the same time: a processor completes so many long before their limit of 15 s."""
+HANDSHAKE_S = 3.0
+"""The time after which the handshake of a host that hangs counts no more."""
 FILES_BESIDE = 64
 """Open files of a process besides one for each host."""
 
@@ -30,14 +38,73 @@ def wait_for_processor() -> None:
         gevent.idle()
 
 
+class TimedPlaces:
+    """A number of places. A holder that hangs loses its place after some seconds."""
+
+    def __init__(self, number: int, seconds: float) -> None:
+        self.number, self.seconds = number, seconds
+        self.holders: dict[Hashable, float] = {}
+        """Holder -> when it loses its place; the first is the next."""
+        self._freed = Event()
+
+    def take(self, holder: Hashable) -> None:
+        """Wait for a place and take it."""
+        while len(self.holders) >= self.number:
+            first, end = next(iter(self.holders.items()))
+            if (left := end - time.monotonic()) <= 0:
+                self.holders.pop(first)
+            else:
+                self._freed.clear()
+                self._freed.wait(left)
+        self.holders[holder] = time.monotonic() + self.seconds
+
+    def give_back(self, holder: Hashable) -> None:
+        """Free the place of a holder, if it has one."""
+        if self.holders.pop(holder, None) is not None:
+            self._freed.set()
+
+    def open(self) -> None:
+        """Have a place for each holder from now on."""
+        self.number = 1 << 30
+        self._freed.set()
+
+
 class PacedPool(Pool):
-    """pyinfra's pool without a number of places."""
+    """pyinfra's pool: hosts work without a number of places, and few of them connect at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handshakes = TimedPlaces(HANDSHAKES, HANDSHAKE_S)
 
     def spawn(self, *arguments: Any, **options: Any) -> Any:
-        """Begin work on a further host."""
+        """Begin work on a further host. It connects first: `end_handshake` ends that."""
         if len(self) >= STARTED_AT_ONCE:
             wait_for_processor()
-        return super().spawn(*arguments, **options)
+        place = object()
+        self.handshakes.take(place)
+        greenlet = super().spawn(*arguments, **options)
+        greenlet.handshake = place
+        greenlet.link(self.end_handshake)
+        return greenlet
+
+    def end_handshake(self, greenlet: Any) -> None:
+        """Let a further host connect: that of this greenlet is connected, or out of reach."""
+        self.handshakes.give_back(getattr(greenlet, "handshake", None))
+
+
+class HandshakeEnds(BaseStateCallback):
+    """Hears from pyinfra which handshakes have ended."""
+
+    def __init__(self, pool: PacedPool) -> None:
+        self.pool = pool
+
+    def host_connect(self, state: Any, host: Any) -> None:  # type: ignore[override]
+        """End the handshake of a connected host."""
+        self.pool.end_handshake(gevent.getcurrent())
+
+    def host_connect_error(self, state: Any, host: Any, error: BaseException) -> None:  # type: ignore[override]
+        """End the handshake of a host out of reach."""
+        self.pool.end_handshake(gevent.getcurrent())
 
 
 class HostThreads(ThreadPoolExecutor):
@@ -57,7 +124,8 @@ class HostThreads(ThreadPoolExecutor):
 
 def pace_hosts(state: Any) -> None:
     """Have pyinfra work on all hosts of a state at the same time; its own pools have 20 places for each processor."""
-    state.pool, state.fact_pool = PacedPool(), PacedPool()
+    state.pool, state.fact_pool = PacedPool(), Pool()
+    state.callback_handlers.append(HandshakeEnds(state.pool))
 
 
 def raise_file_limit(hosts: int) -> None:

@@ -171,13 +171,22 @@ def start_command(
 
 
 @contextmanager
-def close_after(channel: Channel, seconds: float) -> Iterator[None]:
-    """Close a channel where the block takes longer: a caller that waits for its host then fails, or finds its end."""
-    late = threading.Timer(seconds, channel.close)
+def close_after(channel: Channel, seconds: float) -> Iterator[Callable[[], bool]]:
+    """Close a channel where the block takes longer: a caller that waits for its host then fails, or finds its end.
+
+    Gives the function that tells whether it was closed.
+    """
+    closed = threading.Event()
+
+    def close() -> None:
+        closed.set()
+        channel.close()
+
+    late = threading.Timer(seconds, close)
     late.daemon = True
     late.start()
     try:
-        yield
+        yield closed.is_set
     finally:
         late.cancel()
 

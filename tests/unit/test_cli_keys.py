@@ -15,6 +15,7 @@ import pytest
 from cli import key_sync
 from cli import keys as verb
 from rigwright.gateway import keyring
+from rigwright.gateway.deployed_keys import DeployedKeys, KeyDelivery
 from rigwright.gateway.secrets_distribution import ROUTER, ROUTER_UNIT
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
 from rigwright.project_root import ROOT
@@ -239,6 +240,43 @@ def test_a_revoked_key_ends_on_a_host_before_others_are_connected(keys, hosts, m
     monkeypatch.setattr(keys_world, "map_given_hosts", connect_slowly)
     assert keys("revoke", "alice").exit_code == 0
     assert revoked[0]
+
+
+def test_an_interrupt_names_the_hosts_without_a_result(keys, hosts, monkeypatch):
+    keys("make", "alice")
+    send = key_sync._send_keys
+
+    def interrupt_second(box: Any, *rest: Any) -> Any:
+        if box.name == "box2":
+            raise KeyboardInterrupt
+        return send(box, *rest)
+
+    monkeypatch.setattr(key_sync, "_send_keys", interrupt_second)
+    done = keys("revoke", "alice")
+    assert done.exit_code == 1
+    assert "box1: the keys are updated\nbox2: without a result; `key sync` sends the keys again\n" in done.stderr
+    assert (given_to(hosts["box1"]), given_to(hosts["box2"])) == ([], ["alice"])
+
+
+def test_an_error_of_the_file_names_the_hosts_without_a_result(keys, monkeypatch):
+    keys("make", "alice")
+    send, newer = key_sync._send_keys, DeployedKeys((), True)
+
+    def diverge(box: Any, *rest: Any) -> Any:
+        return KeyDelivery(newer=newer) if box.name == "box2" else send(box, *rest)
+
+    def refuse(*_: object) -> None:
+        raise key_sync.FileAccessFailed("the file is gone")
+        yield
+
+    monkeypatch.setattr(key_sync, "_send_keys", diverge)
+    monkeypatch.setattr(key_sync, "_send_again", refuse)
+    done = keys("sync", gone=("box9",))
+    assert done.exit_code == 1
+    lines = [line for line in done.stderr.splitlines() if line.startswith(("box", "Error"))]
+    assert lines[0] == "box1: the keys are updated"
+    assert lines[1].startswith("box9: cannot be reached; ")
+    assert lines[2:] == ["box2: without a result; `key sync` sends the keys again", "Error: the file is gone"]
 
 
 class SimulatedKill(BaseException):

@@ -50,7 +50,7 @@ TERMINAL = (23, 80)
 LONGER = {
     **{"init": (39, 80), "bundle": (27, 80), "deploy": (30, 80), "switch": (27, 80), "check": (56, 80)},
     **{"doctor": (24, 80), "rollout": (50, 80), "ssh": (30, 80), "lab": (24, 80), "test": (57, 80)},
-    **{"show variants": (27, 80), "show advisories": (24, 80), "key make": (31, 80), "bench speed": (28, 80)},
+    **{"show variants": (27, 80), "show advisories": (24, 80), "bench speed": (28, 80)},
     **{"bench load": (40, 84), "bench serving": (30, 80), "bench throughput": (25, 80), "bench latency": (24, 80)},
     **{"new model": (23, 101), "new variant": (23, 94), "install": (23, 101), "show url": (23, 82)},
     **{"bench stress": (23, 83)},

@@ -3,6 +3,7 @@
 import resource
 from threading import Event
 from types import SimpleNamespace
+from typing import Any
 
 import gevent
 import pytest
@@ -12,7 +13,7 @@ from checks.connections import map_hosts
 from checks.survey_run import SurveyRun
 from rigwright.host_selection import format_hosts
 from roles import host_pool
-from roles.host_pool import PacedPool, TooManyHosts, raise_file_limit
+from roles.host_pool import HandshakeEnds, PacedPool, TimedPlaces, TooManyHosts, pace_hosts, raise_file_limit
 
 HOSTS = [f"n{number:03}" for number in range(200)]
 HANGING = HOSTS[:100]
@@ -36,7 +37,8 @@ def test_hosts_that_hang_hold_no_place_of_others() -> None:
     assert map_hosts([], ask) == []
 
 
-def test_pyinfra_works_on_hosts_while_others_hang() -> None:
+def test_pyinfra_works_on_hosts_while_others_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_pool, "HANDSHAKE_S", 0.2)
     pool, end, done = PacedPool(), gevent.event.Event(), []
     hanging = [pool.spawn(end.wait, 20) for _ in HANGING]
     others = [pool.spawn(done.append, name) for name in HOSTS]
@@ -44,6 +46,58 @@ def test_pyinfra_works_on_hosts_while_others_hang() -> None:
     assert (done, any(one.ready() for one in hanging)) == (HOSTS, False)
     end.set()
     gevent.joinall(hanging, timeout=20)
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_few_hosts_connect_at_the_same_time(monkeypatch: pytest.MonkeyPatch, reached: bool) -> None:
+    monkeypatch.setattr(host_pool, "HANDSHAKES", 4)
+    monkeypatch.setattr(host_pool, "HANDSHAKE_S", 60.0)
+    state: Any = SimpleNamespace(callback_handlers=[])
+    pace_hosts(state)
+    (ends,) = state.callback_handlers
+    assert isinstance(ends, HandshakeEnds)
+    connecting, most, end = set(), [], gevent.event.Event()
+
+    def work(name: str) -> None:
+        connecting.add(name)
+        most.append(len(connecting))
+        gevent.sleep(0)
+        connecting.remove(name)
+        if reached:
+            ends.host_connect(state, name)
+        else:
+            ends.host_connect_error(state, name, OSError())
+        end.wait(20)  # its work goes on, and holds no place of a handshake
+
+    hosts = [state.pool.spawn(work, name) for name in HOSTS]
+    end.set()
+    gevent.joinall(hosts, timeout=20, raise_error=True)
+    assert (len(most), max(most), state.pool.handshakes.holders) == (len(HOSTS), 4, {})
+
+
+def test_a_holder_that_hangs_loses_its_place() -> None:
+    places = TimedPlaces(2, 0.05)
+    for name in HOSTS[:6]:
+        places.take(name)
+        assert len(places.holders) <= 2
+    assert [*places.holders] == HOSTS[4:6]
+    places.give_back(HOSTS[0])  # it has lost its place, and frees none of another
+    assert [*places.holders] == HOSTS[4:6]
+
+
+def test_a_freed_place_is_taken_at_once() -> None:
+    places = TimedPlaces(1, 60.0)
+    places.take("a")
+    waiting = gevent.spawn(places.take, "b")
+    gevent.idle()
+    assert [*places.holders] == ["a"]
+    places.give_back("a")
+    waiting.get(timeout=20)
+    assert [*places.holders] == ["b"]
+    further = gevent.spawn(places.take, "c")
+    gevent.idle()
+    places.open()
+    further.get(timeout=20)
 
 
 def test_a_host_begins_while_the_controller_is_busy() -> None:
@@ -114,6 +168,25 @@ def test_further_hosts_are_asked_once_earlier_ones_are_decided(monkeypatch: pyte
     assert run.choose_next_host(["c"]) == "c"
     run.end()
     end.set()
+    assert run.begun == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_few_hosts_are_asked_and_not_decided(monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
+    end = Event()
+    monkeypatch.setattr(survey_run, "ASKED", 1)
+    monkeypatch.setattr(survey_run, "SLOW", 0.0 if silent else 60.0)
+    run = make_survey_run(monkeypatch, slow_connection="", slow_answer="a", end=end)
+    gevent.idle()
+    assert run.begun == ({"a", "b", "c"} if silent else {"a"})
+    end.set()
+    left = ["a", "b", "c"]
+    while left:
+        name = run.choose_next_host(left)
+        assert not run.is_out_of_reach(name)
+        left.remove(name)
+        run.end_host(name)
+    run.end()
     assert run.begun == {"a", "b", "c"}
 
 
