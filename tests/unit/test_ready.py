@@ -82,7 +82,7 @@ def test_a_later_start_of_another_text_weight_request_or_key_answers_the_whole_r
 ) -> None:
     start.server.serve(COMPLETIONS, *[complete_file(b"{}")] * 6)
     start.server.serve("health", *[complete_file(b"{}")] * 12)
-    start.again, key = HEALTH, KEY
+    start.again, key = HEALTH_REQUEST, KEY
     assert start.ready(os.getpid()).returncode == 0
     start.write = lambda: None  # type: ignore[method-assign]
     request, weights = start.generation / "requests/chat", start.folder / start.weights[0]
@@ -107,7 +107,7 @@ def test_a_later_start_of_another_text_weight_request_or_key_answers_the_whole_r
 def test_an_answer_that_does_not_come_from_its_cards_is_no_proof_for_later_starts(start: StartingInstance) -> None:
     start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.server.serve("health", complete_file(b"{}"))
-    start.again = HEALTH
+    start.again = HEALTH_REQUEST
     start.processes = {4711: (f"0::{start.group}\n", ["/dev/nvidia0"])}
     assert start.ready(4711, cards=1).returncode == 1
     assert start.record.exists()
