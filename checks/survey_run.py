@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import PurePath
@@ -237,6 +237,8 @@ class SurveyRun:
         self.room = threading.Event()
         """Set while a further host may be asked: the memory has room for the answers of some."""
         self.room.set()
+        self.some_answer = threading.Event()
+        """Set with each answer: to wait for the futures of all hosts costs more, the more hosts there are."""
         self.places = TimedPlaces(ASKED, SLOW)
         """Of hosts that are asked and not decided."""
         self.pool.submit(self._connect_hosts)
@@ -305,6 +307,7 @@ class SurveyRun:
         self.unanswered -= 1
         if name not in self.decided:
             self.undecided.add(name)
+        self.some_answer.set()
         if len(self.undecided) >= BACKLOG:
             self.room.clear()
 
@@ -349,15 +352,15 @@ class SurveyRun:
             self.order_patience -= time.monotonic() - began
         place = {name: number for number, name in enumerate(names)}
         while True:
+            self.some_answer.clear()
             if answered := self.undecided & place.keys():
                 return min(answered, key=place.__getitem__)
             self.room.set()  # answers of hosts that no check is about take it
             for name in self.undecided:
                 self.places.give_back(name)
-            # one that waits alone is reported with its sections
-            if len(names) == 1 or wait([self.answers[name] for name in names], PATIENCE, FIRST_COMPLETED).done:
-                return next((name for name in names if self.answers[name].done()), first)
-            if not self.deep:
+            if len(names) == 1:
+                return first  # one that waits alone is reported with its sections
+            if not self.some_answer.wait(PATIENCE) and not self.deep:
                 print(f"waiting for {format_hosts(names)}", file=sys.__stderr__, flush=True)
 
     def is_out_of_reach(self, name: str) -> bool:

@@ -102,6 +102,7 @@ def test_a_check_takes_nothing_of_a_role_but_how_a_host_is_reached(path: Path) -
         "roles.connection_failures import describe_unreachable_host",
         "roles.connection_failures import strip_address",
         "roles.host_counts import show_counts",
+        "roles.host_pool import HostThreads",
         "roles.host_pool import HostThreads, TimedPlaces",
         "roles.host_pool import TooManyHosts, pace_hosts, raise_file_limit",
         "roles.connection_failures import ConnectFailureRecorder, silence_pyinfra_log",
