@@ -37,9 +37,9 @@ ROUTER = "bench-router"
 SOCKET, KEY = "/run/bench-bare.sock", f"/etc/rigwright/credentials/{SLEEPER}.api-key"
 OURS, THEIRS = "Rigwright", "llama-server's router"
 RESIDENCY = "rigwright_residency"
-# the need of a model on a stand-in card; models at the same time -> memory of the card
+# need of a model on a stand-in card; models at the same time -> memory of the card
 NEED_MIB, CARD_MIB = 700, {1: 1200, 2: 1900}
-# a model's name is between these in the lines of the journal that say that it starts
+# texts before and after a model's name in the journal's lines about its start
 OUR_START, THEIR_START = ("", " is starting"), ("spawning server instance with name=", "")
 
 
@@ -99,7 +99,7 @@ def measure(release: str, effort: OnDemandEffort, show: Callable[[str], None]) -
 
 
 def at_the_same_time(models: int) -> int:
-    """Models that the memory holds: of five two, so that one of them has to be chosen to leave."""
+    """Models that the memory holds: two of five, so that the service has to choose the one to stop."""
     return 1 if models < 3 else 2
 
 

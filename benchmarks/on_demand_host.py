@@ -33,7 +33,7 @@ GATEWAY_PORT, ROUTER_PORT, FIRST_PORT = 8000, 9000, 8020
 CONTEXT, SLOTS, THREADS = 32768, 4, 1
 WEIGHT = "sleeping-rig"
 # 104 million weights, 208 MB, and a KV cache of 402 MB, all in memory of the process. Each of BUDGETS holds one model
-# by its declaration (1147 MB), and as many as measured (about 680 MB each) as its key says.
+# by its declared need (1147 MB), and by its measured need (about 680 MB) as many models as its key says.
 SIZE = tiny_model.LlamaSize(layers=12, width=768, heads=12, kv_heads=4, feed_forward=3072, context=CONTEXT)
 CATALOG = f"""
 [inputs.{WEIGHT}]
@@ -82,7 +82,7 @@ class RunningLoad:
         return [RandomRequest(**row) for row in json.load(self.said)]
 
     def finish(self) -> list[RandomRequest]:
-        """Their requests, once each has ended the one under way."""
+        """Let each client finish its request; returns all requests."""
         self.process.terminate()
         return self.rows()
 
@@ -119,7 +119,7 @@ class OnDemandBox:
                 process.kill()
 
     def load_seconds(self) -> dict[str, float]:
-        """Of each instance's last load, as the ledger has it."""
+        """Instance -> seconds of its last load, by the ledger."""
         ledger = json.loads(self.host.run("cat /var/lib/rigwright/residency/ledger.json"))
         return {name: float(row["load_seconds"]) for name, row in ledger["instances"].items()}
 

@@ -27,7 +27,7 @@ class WakePair:
 
     @property
     def ratio(self) -> float:
-        """How often the bare start fits into the wake."""
+        """The seconds of the wake divided by those of the bare start."""
         return self.wake_s / self.bare_s
 
 
@@ -38,7 +38,7 @@ def percentile(ordered: list[float], share: float) -> float:
 
 @dataclass(frozen=True)
 class LoadRow:
-    """The end of a load's requests."""
+    """The requests of a load, with their results."""
 
     server: str
     models: int
@@ -48,9 +48,9 @@ class LoadRow:
     residence: int
     requests: list[RandomRequest]
     loads: dict[str, int] = field(default_factory=dict)
-    """Model -> how often it was loaded meanwhile."""
+    """Model -> number of its loads during the run."""
     load_s: float = 0.0
-    """The longest of the last loads."""
+    """Seconds of the longest one among the last loads of all models."""
     kills: int = 0
     """Kills, restarts and reloads of parts of the server."""
 
@@ -127,7 +127,7 @@ class OnDemandReport:
         )
 
     def as_json(self) -> str:
-        """All of it, and the computed figures."""
+        """The report as JSON, with the computed figures."""
         value = asdict(self)
         for row, one in zip(value["loads"], self.loads, strict=True):
             row["bound_s"] = one.bound_s

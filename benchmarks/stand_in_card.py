@@ -1,4 +1,4 @@
-"""A stand-in card of a throwaway host: its nvidia-smi tells of it, and engines on the processor have its memory."""
+"""A stand-in card of a throwaway host: its nvidia-smi reports the RAM of engines as memory of the card."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from lab.hosts import LabHost
 CONFIG = "/etc/rigwright/current/residency.json"
 TAKEN = "/srv/stand-in-card-taken"
 PROGRAM = """#!/usr/bin/python3 -IS
-# Stand-in for nvidia-smi: one card, on which each llama-server has the memory that it has of the host, and another
-# process what a file says. Its queries and rows are those of the real one.
+# Stand-in for nvidia-smi with one card: each llama-server has as much memory of the card as of the host, and a file has
+# the use of another process. Queries and rows are those of the real program.
 import glob, re, sys
 
 def sizes():
@@ -40,7 +40,7 @@ else:
 
 
 def install_card(host: LabHost, total: int) -> None:
-    """A card with so many MiB, and no other process on it."""
+    """Install a card with so many MiB, and no other process on it."""
     take_of_card(host, 0)
     program = PROGRAM.replace("TOTAL", str(total)).replace("TAKEN", TAKEN)
     host.run(f"printf %s {shlex.quote(program)} > /usr/bin/nvidia-smi && chmod 755 /usr/bin/nvidia-smi")

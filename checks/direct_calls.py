@@ -20,7 +20,7 @@ class CheckArguments:
         """Take the check's own values, and those that were made for its host."""
         self.fixtures = cast("pytest.Function", check.function.item)._fixtureinfo.name2fixturedefs
         self.own: dict[str, object] = {**check.params, "record_property": check.record_property}
-        """Those of this call only."""
+        """Values of this call only."""
         self.known: dict[str, object] = {TARGET: self.own.pop(TARGET), "pytestconfig": config}
         self.shared = shared
 

@@ -157,7 +157,7 @@ def _find_repetition(prop: str) -> re.Match[str] | None:
 
 @lru_cache(64)
 def _find_own_rules(props: frozenset[str]) -> frozenset[str]:
-    """Of properties those that are not simply compared with what systemd gives by itself."""
+    """The properties with other rules than equality with systemd's own value."""
     return frozenset(one for one in props if one == CALL_FILTER or LIMIT.fullmatch(one) or AGAIN.fullmatch(one))
 
 
@@ -174,7 +174,7 @@ def find_property_differences(units: UnitSurvey, one: ExpectedUnit, memory_kib: 
         return []
     wanted = ExpectedProperties(units, one)
     bare, shown = units.bare[one.kind], units.shown[one.name]
-    # any other property has the value that systemd gives by itself, and is to have it
+    # an unshown property has systemd's own value, which is right unless a rule or the unit requires another one
     own = bare.keys() & (_find_own_rules(frozenset(bare)) | wanted.declared.keys())
     found = []
     for prop in sorted({*own, *shown, *wanted.made}):

@@ -34,7 +34,7 @@ from checks.survey_run import SurveyedHost
 
 @dataclass(frozen=True)
 class CheckCall:
-    """The end of a check's call, or of a part of pytest's own protocol for it."""
+    """The outcome of a check's call, or of a phase of pytest's own protocol for it."""
 
     error: BaseException | None
     """The error that ended it; without its frames, which hold the host's answers."""
@@ -45,13 +45,13 @@ class CheckCall:
 
     @classmethod
     def from_pytest(cls, call: pytest.CallInfo[None]) -> CheckCall:
-        """That of a user's own check."""
+        """The outcome of a user's own check."""
         error = call.excinfo.value if call.excinfo else None
         return cls(error, call.start, call.duration, "call" if call.when == "collect" else call.when)
 
     @classmethod
     def run(cls, function: Callable[[], None]) -> CheckCall:
-        """Call one of ours.
+        """Call one of Rigwright's checks.
 
         Raises:
             pytest.exit.Exception, KeyboardInterrupt: the run is to end.

@@ -69,7 +69,7 @@ ORDER = (
 
 
 class ResultReporter(Protocol):
-    """A reporter that takes results without reports of pytest, which take longer than a check."""
+    """A reporter that takes results directly, because making a report of pytest's takes longer than a check."""
 
     def note_result(self, target: str, result: Result, area: str) -> None:
         """Take the result of a check of a host; its area is the name of its file."""
@@ -84,7 +84,7 @@ class ChecksPlugin:
         self.functions: list[CheckFunction] = []
         """Our checks, those that are asked for."""
         self.reporter: ResultReporter | None = None
-        """The only plugin that hears of checks that hold; None where others do."""
+        """The plugin that takes results directly; None if other plugins need pytest's reports."""
         self.gone: list[str] = []
         self.results: dict[str, list[Result]] = {}
         self.failures: dict[str, list[CheckFailure]] = {}
@@ -338,7 +338,7 @@ def _is_decided(call: CheckCall, result: Result) -> bool:
 
 
 def find_only_reporter(session: pytest.Session) -> ResultReporter | None:
-    """The reporter, if no other plugin hears of a check that holds: JUnit's does, and perhaps one of a user's own."""
+    """The reporter, if no other plugin gets reports of passed checks, as JUnit's does; a user's own plugin may, too."""
     heard = session.config.hook.pytest_runtest_logreport.get_hookimpls()
     others = [one.plugin for one in heard if one.plugin is not session]
     return others[0] if len(others) == 1 and hasattr(others[0], "note_result") else None

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 MOMENT = 0.0005  # seconds; enough for whatever waits for a host to go on
 PATIENCE = 1.5  # seconds of waiting for a host before the terminal shows what for
 TURN = 0.005  # seconds for which it waits while another host is judged
-BACKLOG = 32  # hosts that have answered and are not decided; further ones are asked once it is smaller
-ASKED = 4 * BACKLOG  # hosts that are asked and not decided, without those that a survey has taken long for
+BACKLOG = 32  # hosts with answers and without verdicts; with so many, no further host is asked
+ASKED = 4 * BACKLOG  # asked hosts without verdicts; each counts for SLOW seconds at most
 SLOW = 60.0  # seconds after which an asked host delays no further one
 PER_HOST = 0.3  # seconds that a busy controller takes for each host, and in which it does not read answers of others
 
@@ -233,14 +233,14 @@ class SurveyRun:
         self.begun: set[str] = set()
         """Hosts that are asked."""
         self.waiting = queue.SimpleQueue[str]()
-        """Connected hosts, to be asked in this order; empty: there are no others."""
+        """Connected hosts in the order in which they are asked; an empty name ends the queue."""
         self.room = threading.Event()
-        """Set while a further host may be asked: the memory has room for the answers of some."""
+        """Set while a further host may be asked, because the memory has room for its answer."""
         self.room.set()
         self.some_answer = threading.Event()
-        """Set with each answer: to wait for the futures of all hosts costs more, the more hosts there are."""
+        """Set with each answer; a wait for the futures of all hosts would take longer with each host."""
         self.places = TimedPlaces(ASKED, SLOW)
-        """Of hosts that are asked and not decided."""
+        """Places of asked hosts without verdicts."""
         self.pool.submit(self._connect_hosts)
         self.pool.submit(self._survey_hosts)
         self.yield_to_hosts()
@@ -355,11 +355,11 @@ class SurveyRun:
             self.some_answer.clear()
             if answered := self.undecided & place.keys():
                 return min(answered, key=place.__getitem__)
-            self.room.set()  # answers of hosts that no check is about take it
+            self.room.set()  # answers of hosts without checks fill it
             for name in self.undecided:
                 self.places.give_back(name)
             if len(names) == 1:
-                return first  # one that waits alone is reported with its sections
+                return first  # a single waiting host is reported with its sections
             if not self.some_answer.wait(PATIENCE) and not self.deep:
                 print(f"waiting for {format_hosts(names)}", file=sys.__stderr__, flush=True)
 
@@ -378,7 +378,7 @@ class SurveyRun:
         return not self.answers[name].result()
 
     def _begin_if_connected(self, name: str) -> None:
-        """Ask a host that is waited for, whether there is room or not."""
+        """Ask a host without a wait for room: its answer is needed now."""
         if name in self.connected:
             self._begin_survey(name)
 

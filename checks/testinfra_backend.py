@@ -129,7 +129,7 @@ def connect_targets(
     Args:
         state: pyinfra's, as `load_hosts` returns it.
         targets: The hosts by name.
-        connected: Is called with the name of each host as soon as it is connected; no more after an interrupt.
+        connected: Called with the name of each host as soon as it is connected, and not after an interrupt.
     """
     heard = ConnectFailureRecorder(connected)
     state.add_callback_handler(heard)
@@ -140,7 +140,7 @@ def connect_targets(
             with suppress(PyinfraError):  # no host is left; the missing ones are named below
                 connect_all(state)
         except BaseException:
-            state.pool.kill(block=False)  # work begins on no further host while that under way ends
+            state.pool.kill(block=False)  # no work begins on further hosts while running work ends
             raise
     # a host may be left again before others are reached
     return {name: heard.why.get(name, "") for name in sorted({*targets} - heard.reached)}

@@ -160,7 +160,7 @@ def declared_properties(text: str, groups: SystemCallGroups) -> Mapping[str, str
 
     Args:
         text: The unit's.
-        groups: Of the host.
+        groups: The host's groups of system calls.
     """
     return {
         prop: _canonical_filter(list(values), groups.calls)

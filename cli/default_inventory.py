@@ -82,7 +82,7 @@ def is_inventory(word: str) -> bool:
 
 
 def is_model(word: str) -> bool:
-    """Whether an argument is a model that lies somewhere: a GGUF file here or on the hub, or a folder with weights."""
+    """Whether an argument names a model: a GGUF file here or on the hub, or a folder with weights."""
     return word.endswith(".gguf") or os.path.isfile(f"{word}/config.json")  # noqa: PTH113 (as above)
 
 

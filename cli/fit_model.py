@@ -1,4 +1,4 @@
-"""A model without a lock: a GGUF file, here or on the hub, or a folder for vLLM, beside cards of the catalogue."""
+"""A model without a lock on cards of the catalogue: a GGUF file, here or on the hub, or a folder for vLLM."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def assess_model(
     """The answer for a GGUF file that llama.cpp serves with a KV cache of f16, or for a folder that vLLM serves.
 
     Raises:
-        InvalidRequest: no such file, folder or card, or it has no header that says its memory.
+        InvalidRequest: no such file, folder or card, or the header does not state the memory.
     """
     placed, measured = _select_cards(cards), as_measurements(books)
     served = os.path.isdir(name)  # noqa: PTH112 (False for a name that is too long)

@@ -59,13 +59,13 @@ def map_boxes(
     look: Callable[[ConnectedHost], T],
     judge: Callable[[str, Rig, Instance], object] = lambda host, rig, instance: None,
 ) -> tuple[list[T], UnreachableHosts]:
-    """Look at each host of an inventory as soon as it is connected; returns the looks, and the hosts out of reach.
+    """Look at each host of an inventory as soon as it is connected; returns the results, and the hosts out of reach.
 
     Args:
         inventory: As in `connect_boxes`.
         limit: As in `connect_boxes`.
         names: As in `connect_boxes`.
-        look: Raises for none.
+        look: Called with each connected host; it does not raise.
         judge: As in `connect_boxes`.
 
     Raises:
@@ -81,7 +81,7 @@ def map_boxes(
 def _refuse_instances(
     names: Sequence[str], judge: Callable[[str, Rig, Instance], object]
 ) -> Callable[[RigsByHost], None]:
-    """The judgement of rigs whose instances are asked."""
+    """The function that refuses rigs by the names of instances, and by `judge`."""
 
     def refuse(rigs: RigsByHost) -> None:
         there = {one.name for rig in rigs.values() for one in rig.instances}

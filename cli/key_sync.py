@@ -208,7 +208,7 @@ def _send_again(
     ring: ClientKeyring,
     replaced: Mapping[str, HostVersion],
 ) -> Iterator[tuple[ConnectedHost, KeyDelivery]]:
-    """The results of hosts with other keys, which get the file's again if another run of this machine changed both."""
+    """The results of hosts with newer keys; they get the file's again if another run on this machine changed both."""
     became = [(box, KeyDelivery(newer=newer)) for box, newer in diverged]
     for _ in range(RUNS - 1):
         sent, ring = ring, _write_version(asked)
@@ -300,7 +300,7 @@ def refuse_vanished(asked: KeyTargets, reach: GatewayHosts) -> None:
 def map_gateways(
     asked: KeyTargets, look: Callable[[ConnectedHost], T]
 ) -> tuple[list[tuple[ConnectedHost, T]], UnreachableHosts]:
-    """Look at each host that has a gateway as soon as it is connected."""
+    """Call a function with each host that has a gateway, as soon as it is connected."""
     found, gone = map_inventory(
         asked.inventory, asked.limit, lambda box: (look(box),) if box.name in asked.rigs else None
     )

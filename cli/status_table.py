@@ -194,7 +194,7 @@ def _describe_startup(one: InstanceStatus) -> str:
 
 
 def _describe_residency(one: InstanceStatus) -> str:
-    """The facts of an instance on demand that its state does not say; empty for others."""
+    """The facts of an instance on demand in addition to its state; empty for other instances."""
     ledger = one.on_demand
     if ledger is None:
         return ""
@@ -208,7 +208,7 @@ def _describe_residency(one: InstanceStatus) -> str:
 
 
 def _describe_sleeping(host: HostStatus) -> str:
-    """Its instances that the next request loads, and how long that takes; empty without any."""
+    """The sleeping instances of a host, with the seconds of their loads; empty without any."""
     sleeping = [
         (one.instance, one.on_demand.load_s) for one in host.instances if one.on_demand and one.state == "asleep"
     ]

@@ -194,7 +194,7 @@ def _load_group(file: str, entries: object, shared: dict[str, object], earlier: 
 def _link_fleet(file: str, group: HostGroup, rigs: dict[str, Rig]) -> tuple[Mapping[str, FleetLinks], list[Problem]]:
     """The connections between rigs, and the mistakes in them that refuse the rigs."""
     gateways = [rig.gateway for rig in rigs.values() if rig.gateway]
-    # of a refused rig it is not known
+    # a refused rig may have such a gateway, too
     if len(rigs) == len(group) and not any(one.uses_other_boxes or one.virtual_address for one in gateways):
         return {}, []
     # few inventories have such a gateway

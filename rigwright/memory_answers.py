@@ -37,7 +37,7 @@ class FitRow:
     """Bytes of RAM that may be free in addition."""
     gpus: tuple[int, ...] = ()
     reserves: tuple[int, ...] = ()
-    """Bytes of each card that the driver and processes of no instance have; the room is without them."""
+    """Bytes of each card that the driver and processes of no instance have; the room excludes them."""
     seen: str = ""
     """The moment at which they were seen; empty where they are assumed."""
     reason: str = "no header in the lock"

@@ -101,9 +101,9 @@ class StartMemory(HostModel):
     """One start of an instance."""
 
     outcome: Literal["ready", "failed", "stopped"] = "ready"
-    """Without an answer it failed, or was stopped by hand: no measurement."""
+    """`failed` and `stopped`: a start without an answer, which is no measurement."""
     result: Annotated[str, matching(r"[a-z-]{0,24}", "a unit's result")] = ""
-    """Of the unit, as systemd has it; of a start without an answer."""
+    """systemd's result of the unit, for a start without an answer."""
     failure_lines: Annotated[tuple[LogLine, ...], Field(max_length=20)] = ()
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -128,7 +128,7 @@ class StartMemory(HostModel):
 
     @property
     def memory_failure(self) -> str:
-        """Why it failed for lack of memory, in words of Rigwright's; empty where it did not."""
+        """Why the start failed for lack of memory, in Rigwright's words; empty if it did not."""
         if self.outcome != "failed":
             return ""
         if self.result == "oom-kill" or self.cgroup.get("oom_kill"):
@@ -136,7 +136,7 @@ class StartMemory(HostModel):
         return describe_memory_failure(self.failure_lines)
 
     def as_failure(self) -> MeasuredMemory | None:
-        """It as a start that failed for lack of memory; None where it did not, or nothing was computed."""
+        """The record as a start that failed for lack of memory; None if it did not, or without computed sizes."""
         if self.computed is None or not self.memory_failure:
             return None
         return MeasuredMemory(self._computed(self.computed), self.moment, (), 0, self.memory_failure)
@@ -145,7 +145,7 @@ class StartMemory(HostModel):
         return ComputedMemory(**{**sizes.model_dump(exclude={"indexes"}), "driver": self.driver})
 
     def as_measured(self) -> MeasuredMemory | None:
-        """It as a measured start; None where it gave no answer, nothing was computed, other cards than its own have
+        """The record as a measured start; None without an answer or computed sizes, or if other cards than its own have
         its processes, or its figures contradict each other."""
         peaks = self._order_peaks()
         if self.outcome != "ready" or self.computed is None or peaks is None:
@@ -273,7 +273,7 @@ def load_all_records(inventory: str) -> dict[str, AcceptedRecords]:
 
 
 def as_measurements(books: Mapping[str, AcceptedRecords]) -> list[MeasuredMemory]:
-    """All records as measured starts and as such that lacked memory, the latest last."""
+    """All records as measured starts, or as starts that lacked memory; the latest last."""
     every = [one for book in books.values() for records in book.instances.values() for one in records]
     found = [one.as_measured() or one.as_failure() for one in sorted(every, key=lambda one: one.moment)]
     return [one for one in found if one is not None]

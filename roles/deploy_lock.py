@@ -104,7 +104,7 @@ def _read_refusal(channel: Channel, user: str, is_closed: Callable[[], bool]) ->
         is_closed: Whether the session was closed for its limit.
 
     Raises:
-        TimeoutError: it has told nothing by then.
+        TimeoutError: the session was closed before the host told anything.
     """
     words = []
     for line in islice(root_shell.read_bounded_lines(channel.makefile("rb")), LINES):

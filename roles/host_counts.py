@@ -64,7 +64,7 @@ class LookCounts:
 
 @contextmanager
 def show_counts(hosts: Collection[str], interval: float = INTERVAL) -> Iterator[LookCounts]:
-    """Write a line of counts to a terminal at times while the block looks at many hosts."""
+    """Write a line of counts to a terminal in intervals while the block looks at many hosts."""
     counts, ended = LookCounts(len(hosts)), threading.Event()
 
     def write() -> None:

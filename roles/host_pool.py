@@ -23,7 +23,7 @@ BUSY_S = 0.5
 HANDSHAKES = 16 * len(os.sched_getaffinity(0))
 """SSH handshakes under way at the same time: a processor completes so many long before their limit of 15 s."""
 HANDSHAKE_S = 3.0
-"""The time after which the handshake of a host that hangs counts no more."""
+"""Seconds after which the handshake of a host that hangs no longer counts."""
 FILES_BESIDE = 64
 """Open files of a process besides one for each host."""
 
@@ -70,7 +70,7 @@ class TimedPlaces:
 
 
 class PacedPool(Pool):
-    """pyinfra's pool: hosts work without a number of places, and few of them connect at the same time."""
+    """pyinfra's pool without a limit of hosts at work; a limited number of them connects at the same time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class PacedPool(Pool):
 
 
 class HandshakeEnds(BaseStateCallback):
-    """Hears from pyinfra which handshakes have ended."""
+    """pyinfra's callbacks at the end of each handshake."""
 
     def __init__(self, pool: PacedPool) -> None:
         self.pool = pool

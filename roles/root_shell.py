@@ -174,7 +174,7 @@ def start_command(
 def close_after(channel: Channel, seconds: float) -> Iterator[Callable[[], bool]]:
     """Close a channel where the block takes longer: a caller that waits for its host then fails, or finds its end.
 
-    Gives the function that tells whether it was closed.
+    Yields a function that says whether it was closed.
     """
     closed = threading.Event()
 

@@ -62,7 +62,7 @@ class SurveyAnswers:
 
 
 def read_survey(text: bytes, program: str) -> SurveyAnswers:
-    """The answers of a survey's JSON text. If one is not of its shape, each is judged when a check asks for it.
+    """The answers of a survey's JSON text. If an answer has a wrong shape, each is validated when a check reads it.
 
     Raises:
         ValueError: as `checks.survey.survey_program.decode_answers`.

@@ -41,7 +41,7 @@ def _collect_early_questions(
     rig: Rig, deep: bool, compares_entries: bool
 ) -> tuple[float, Mapping[str, tuple[float, object]]]:
     """The time limit of the longest section in seconds, and the questions that are asked at once."""
-    # these sections know nothing of the target state
+    # these sections do not use the target state
     scope = SurveyScope(rig, cast("TargetState", None), deep, compares_entries)
     limit = max(section.time_limit(scope) for section in list_sections())
     return limit, collect_questions(scope, list_sections("early"))

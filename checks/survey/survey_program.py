@@ -233,7 +233,7 @@ def parse_answers(output: bytes) -> dict[str, dict[str, object]]:
 
 
 def decode_answers(text: bytes) -> dict[str, dict[str, object]]:
-    """The answers of a JSON text; as and raises as `parse_answers`."""
+    """The answers of a JSON text. Returns and raises as `parse_answers`."""
     try:
         found = json.loads(text)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):

@@ -146,7 +146,7 @@ class UnitSurvey:
 
 @lru_cache(16)
 def resolve_groups(calls: tuple[tuple[str, tuple[str, ...]], ...]) -> SystemCallGroups:
-    """The groups of a host, of which each names system calls and other groups."""
+    """The host's groups of system calls; groups inside groups are resolved."""
     listed = dict(calls)
 
     def resolve(name: str) -> frozenset[str]:

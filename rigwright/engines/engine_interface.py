@@ -61,7 +61,7 @@ class ServiceSpec:
     ready: InstanceRequest = ONE_TOKEN
     """Answered with a status of 200 once it serves."""
     ready_again: InstanceRequest | None = None
-    """Answered likewise, at less cost: by later starts on demand of one that has answered `ready`; None: `ready`."""
+    """A cheaper request for later starts on demand of an instance that has answered `ready`; None: `ready` again."""
     warm_up: tuple[InstanceRequest, ...] = ()
     """Made once after that, before clients are sent there; their answers do not matter."""
     streamed: InstanceRequest | None = STREAMED

@@ -25,7 +25,7 @@ from rigwright.engines.memory_prediction import (
 MOST_SEQUENCES = 256
 LARGEST_FACTOR = 64  # times the declared context, up to which a larger one is looked for
 MOST_CONTEXT = 1 << 24
-# Of each card, without a look at the box: an H200 with driver 580 reserves 616 MiB (docs/reference/evidence.md).
+# Assumed of each card without a record: an H200 with driver 580 reserves 616 MiB (docs/reference/evidence.md).
 DRIVER_RESERVE = 640 * MIB
 
 
@@ -101,7 +101,7 @@ def assess_memory(
         context: Tokens over all sequences in place of its own.
         parallel: Sequences in place of its own.
         driver: The driver of its box; empty if unknown.
-        totals: Bytes that CUDA has of each of its cards at most; empty for all of the cards' memory.
+        totals: The largest total that CUDA may have of each of its cards; empty for all of the cards' memory.
     """
     need = kind_of(one.instance).memory(one)
     if need is None:
@@ -119,8 +119,8 @@ def _limit_room(
 ) -> tuple[int, ...]:
     """Free bytes that count: an engine that takes a share of a card uses no more, and does not start with less.
 
-    CUDA's total, of which it is a share, has no reserve of the driver's. The size of that is known as a bound only, so
-    a start needs the share of the largest total, and uses the share of the smallest.
+    The share is one of CUDA's total, which excludes the driver's reserve. Only bounds of that reserve are known, so a
+    start needs the share of the largest total, and uses the share of the smallest.
     """
     if not need.takes_share or not one.cards or len(room) != len(one.cards):
         return tuple(room)

@@ -14,7 +14,7 @@ Basis = Literal["same variant", "neighbour", "learned bias", "floor"]
 Verdict = Literal["fits", "may not fit", "does not fit"]
 # Measured starts of other models, from which a bias is learned; of fewer nothing is known about their spread.
 FEWEST = 3
-# vLLM has a size of its own that is nearly alike in all models; the margin stays that of no record.
+# vLLM's own size is nearly the same for all models; the margin stays that without a record.
 FEWEST_VLLM = 2
 
 
@@ -77,7 +77,7 @@ class MeasuredMemory:
     host: int
     """Peak bytes in RAM of its processes."""
     failure: str = ""
-    """Of a start that failed for lack of memory: why. It is no measurement."""
+    """Why the start failed for lack of memory, which is then no measurement; empty for others."""
 
     @property
     def peak(self) -> int:
@@ -110,7 +110,7 @@ class MemoryPrediction:
     each: int = 0
     """Of the safe bytes those that every card has whatever its part is."""
     failure: str = ""
-    """Why its last start failed for lack of memory; empty where it did not. Nothing certainly fits then."""
+    """Why the last start failed for lack of memory, so that nothing certainly fits; empty if it did not."""
 
     @property
     def margin(self) -> int:
@@ -188,7 +188,7 @@ def predict(launch: ComputedMemory, records: Iterable[MeasuredMemory]) -> Memory
 
 def _find_failure(launch: ComputedMemory, records: Sequence[MeasuredMemory]) -> str:
     """The reason of a failed start of the same model, settings and cards that needs as much or less, if no later start
-    that needs as much was ready. The driver does not count: the room may have been too small by any.
+    that needs as much was ready. Records of any driver count, because the room may be too small with each.
     """
     found = ""
     for one in records:

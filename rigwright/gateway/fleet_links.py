@@ -91,7 +91,7 @@ def _list_references(gateway: Gateway | None) -> Iterator[tuple[str, str]]:
 
 
 def _list_declared_references(entry: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """The same of a box that is refused, as far as its entry has them."""
+    """The model and reference of each reference of a refused box, as far as its entry has them."""
     gateway = entry.get("gateway")
     models = gateway.get("models") if isinstance(gateway, Mapping) else None
     for model, of_model in models.items() if isinstance(models, Mapping) else ():
@@ -102,7 +102,7 @@ def _list_declared_references(entry: Mapping[str, object]) -> Iterator[tuple[str
 
 
 def _list_sleeping(entry: Mapping[str, object]) -> dict[str, bool]:
-    """Instance -> whether requests start it, of a box that is refused, as far as its entry says so."""
+    """Instance -> whether requests start it, for a refused box, as far as its entry declares that."""
     instances = entry.get("instances")
     found = instances.items() if isinstance(instances, Mapping) else ()
     return {str(name): one.get("start") == "on-demand" for name, one in found if isinstance(one, Mapping)}

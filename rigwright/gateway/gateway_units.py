@@ -57,7 +57,7 @@ SILENCE = 3  # seconds within which a stream says something, and can be ended wi
 WAKE_SOCKET = "/run/rigwright/residency.sock"
 """The socket of the service that starts instances on demand."""
 WAKE_STATES = "/run/rigwright/residency/states"
-"""The service's file of those that failed or were stopped by hand; its folder ends with the service."""
+"""The service's file of instances that failed or were stopped by hand; systemd removes its folder with the service."""
 LOGS = "/var/log/rigwright_gateway"
 LOG = f"{LOGS}/access.log"
 # Tokens by key and model: this and a day (UTC).

@@ -137,7 +137,7 @@ class HostOutput:
     derived: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def derive(self, make: Callable[[HostOutput], T]) -> T:
-        """The result of a function of it, called once: operations read one answer several times."""
+        """The result of a function of this output, called once: operations read one answer several times."""
         if make not in self.derived:
             self.derived[make] = make(self)
         made: T = self.derived[make]
@@ -179,13 +179,13 @@ def parse_output(output: Iterable[str], schema: Schema) -> HostOutput:
     if known is None:
         if len(_parsed) >= KEPT:
             _parsed.pop(next(iter(_parsed)), None)
-        # with its schema: no other one gets its identity meanwhile
+        # keeps the schema alive, so that no other one gets its id
         known = _parsed[line, id(schema)] = _parse_report(line, schema), schema
     return known[0]
 
 
 KEPT, LONGEST_KEPT = 256, 1 << 16
-"""Reports that are kept, and their characters: operations of a deploy read one answer of a host several times."""
+"""Reports that are kept, and characters of the longest: operations of a deploy read one answer several times."""
 _parsed: dict[tuple[str, int], tuple[HostOutput, Schema]] = {}
 
 

@@ -24,7 +24,7 @@ _parts = attrgetter(*(one.name for one in fields(Rig) if one.name != "name"))
 def share_results(function: Callable[P, T]) -> Callable[P, T]:
     """Call a function once for the same arguments, which include rigs that differ in their names only.
 
-    The result belongs to all callers, which do not change it. It depends on no rig's name: the function gets another.
+    All callers share the result, and do not change it. The function gets rigs named NAMELESS, so no name is in it.
     """
     results: dict[object, tuple[object, T]] = {}
 
@@ -36,7 +36,7 @@ def share_results(function: Callable[P, T]) -> Callable[P, T]:
             made = function(*map(_without_name, args), **nameless)  # type: ignore[arg-type]
             if len(results) >= KEPT:
                 results.pop(next(iter(results)), None)
-            # with its arguments: no other object gets their identities meanwhile
+            # keeps the arguments alive, so that no other object gets their ids
             results[key] = (args, named), made
         return results[key][1]
 

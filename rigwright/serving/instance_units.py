@@ -72,7 +72,7 @@ class InstanceUnit:
     ready: str
     """The request that it has to answer, as curl's configuration."""
     ready_again: str
-    """The one that it has to answer in later starts on demand, likewise; empty: the same."""
+    """The request that later starts on demand have to answer, likewise; empty: the same as `ready`."""
     warm_up: tuple[str, ...]
     """Those that are made once it has, likewise."""
     weights: str

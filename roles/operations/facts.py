@@ -49,7 +49,7 @@ class PrefetchConnector:
         self._together: dict[tuple[str, str], tuple[list[tuple[str, str]], dict[str, Any]]] = {}
         """Question -> all that were asked in one command with it."""
         self._arguments: dict[str, Any] = {}
-        """Those of the last question, and their text: most questions have the same."""
+        """The arguments of the last question, and in `_alike` their text: most questions have the same."""
         self._alike = repr([])
         self._gathered: dict[tuple[str, str], tuple[str, dict[str, Any]]] | None = None
 

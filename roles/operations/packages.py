@@ -132,7 +132,7 @@ def fail_host_on_error(state: Any, host: Any, function: Any, rig: Rig, *argument
 def install_from_bundle(
     one: PackageRun, values: Mapping[str, object], bundled: BundledPackages, installed: str
 ) -> bool:
-    """Send the host its archives' lists, and then the packages that its apt takes; install these."""
+    """Send the host the lists of its archives, then the packages that its apt takes, and install these."""
     unit, look = PACKAGES_JOB, f"{PACKAGES_JOB}-look"
     if one.is_job_active(unit):  # work of an earlier run goes on by itself
         return run_job(one.state, one.host, unit, "", installed, one.jobs)
@@ -141,7 +141,7 @@ def install_from_bundle(
     script = render("packages/look.sh.j2", **values, packages=lists, sent=sent, kept=kept, done=done)
     if not one.run_package_job(look, script, lists.files):
         return False
-    # where apt finds no way, the next job fails with its words
+    # if apt finds no solution, the next job fails with apt's message
     _, seen = apt_transactions.read_simulation(one.shell.run(f"cat {shlex.quote(one.done_path(look))}"), AptSimulation)
     needed = bundled.with_files_of({name for name, _, _ in seen.installed})
     script = render("packages/install.sh.j2", **values, packages=needed, sent=kept)

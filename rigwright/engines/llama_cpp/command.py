@@ -98,7 +98,7 @@ def llama_service(
         sandbox=SANDBOX,
         # a line of the unit: other words would have every box start its instances anew
         about=f"{variant.context_per_sequence} tokens a slot",
-        # it answers once it has loaded the model and computed a first pass
+        # /health answers after the model is loaded and a first pass computed, unless the warm-up is off
         ready_again=None if "no-warmup" in variant.flags else HEALTH_REQUEST,
         completions="/completion",
         metrics=METRICS if metrics_readers(gateway, monitoring) or "metrics" in variant.flags else None,
