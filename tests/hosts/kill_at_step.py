@@ -31,7 +31,7 @@ NONE = "none"
 
 
 def processes(folder: Path) -> list[int]:
-    """Those of a control group; none of one that is gone."""
+    """The processes of a control group; empty if it is gone."""
     try:
         return [int(line) for line in (folder / "cgroup.procs").read_text().split()]
     except OSError:
@@ -84,7 +84,7 @@ class Box:
         self.most = max(self.most, sum(bool(pids) for pids in self.engines.values()))
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """One that arrives, and one that leaves."""
+        """Each pair of a model that arrives and one that leaves."""
         first, second = self.names
         yield first, second
         yield second, first
@@ -94,7 +94,7 @@ class Box:
         return [pid for pid in processes(self.services[unit]) if parent(pid) == 1]
 
     def workers(self) -> list[int]:
-        """Of nginx."""
+        """The workers of nginx."""
         masters = self.main(GATEWAY)
         return [pid for pid in processes(self.services[GATEWAY]) if parent(pid) in masters]
 

@@ -71,7 +71,7 @@ def test_a_start_is_recorded_accepted_and_used(lab: ThrowawayLab, boot: BootHost
     assert [one["invocation"] for one in read_record(host)["history"]] == [first]
     wait_until(lambda: host.run(RECORDERS).count("rigwright_memory-chat") <= 1, "the first recorder's end")
 
-    # the next starts get too little memory: a record of one, and the variant fits no more until one is ready
+    # the next starts get too little memory: one is recorded, and the variant does not fit until a start is ready
     host.run(f"mkdir {LIMIT} && printf '[Service]\\nLimitDATA=32M\\nLimitSTACK=1M\\n' > {LIMIT}/limit.conf")
     host.run("systemctl daemon-reload; systemctl restart rigwright-chat", check=False)
     failures = wait_until(lambda: read_record(host).get("failures"), "a failed start's record")

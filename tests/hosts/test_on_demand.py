@@ -102,7 +102,7 @@ def test_models_that_do_not_fit_take_turns(lab: ThrowawayLab, box: LabHost, tmp_
     assert wake(box, "one") == "ready"
     failed = ("degraded", {"one": "ok", "two": "failed"})
     assert read_health(box) == failed
-    # no state outlives the service, and the next one has it from the ledger
+    # no state outlives the service, and the next process has it from the ledger
     before = box.run("stat -c %i /run/rigwright/residency")
     box.run(f"systemctl kill --signal=KILL {SERVICE}")
     wait_until(lambda: box.run("stat -c %i /run/rigwright/residency", check=False) not in ("", before), "the service")

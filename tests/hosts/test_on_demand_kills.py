@@ -27,7 +27,7 @@ LOAD = RandomLoad(f"127.0.0.1:{GATEWAY_PORT}", MODELS, 6, HOUR_S, TOKENS)
 PROGRAM = Path(__file__).with_name("kill_at_step.py").read_text()
 WAKE = ("waiting", "ordered", "starting", "loading", "answered")
 EVICTION = ("announced", "stopping", "stopped")
-# step -> the processes that there are then
+# step -> the processes that run at it
 ALWAYS = ("residency", "router", "nginx", "worker")
 CASES = {
     **dict.fromkeys((*WAKE, *EVICTION), ALWAYS),
@@ -37,7 +37,7 @@ CASES = {
 CASES["loading"] += ("recorder",)
 
 
-# before the next start of an instance whose engine was killed in each of its cases
+# seconds before the next start of an instance with an engine that was killed in each of its cases
 LONGEST_PAUSE_S = 80.0
 CLOCK_S = 0.2
 HEALTH = f"curl -sf http://127.0.0.1:{GATEWAY_PORT}/health"
@@ -52,7 +52,7 @@ class Kill:
     step: str
     process: str
     at: float
-    """By the monotonic clock, which all hosts of this machine share."""
+    """By the monotonic clock, which all throwaway hosts share."""
     back: float
     """When all parts ran again."""
     arriving: str
@@ -90,7 +90,7 @@ def is_served(box: OnDemandBox, name: str) -> bool:
 
 
 def says_why(one: RandomRequest) -> bool:
-    """Whether the client has been told of the end: by a status, or by the last event of its stream."""
+    """Whether the client got the reason of the end: by a status, or by the last event of its stream."""
     return one.status >= 500 or one.problem.startswith("error event")
 
 

@@ -1,4 +1,4 @@
-"""Models on demand of which one cannot start, or whose memory another process takes: the others serve on."""
+"""Models on demand: one cannot start, or another process takes the memory; the others serve on."""
 
 import json
 import shlex
@@ -129,7 +129,7 @@ def test_another_process_takes_the_memory_and_the_loaded_model_serves_on(
         (one,) = ask(box, "two", plain=1.0)
         assert not one.problem, one
 
-        # it is taken while the other one starts, which the kernel ends for that
+        # another process takes the memory while the other model starts, and the kernel ends that model
         with box.begin_load(replace(load, models=("one",), clients=1, requests=1)) as clients:
             box.host.run(
                 "timeout 60 sh -c 'until pgrep --exact llama-server --cgroup "

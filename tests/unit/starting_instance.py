@@ -31,7 +31,7 @@ class StartingInstance:
     requests: tuple[InstanceRequest, ...] = (ONE_TOKEN,)
     """The one that it has to answer, then those that warm it up."""
     again: InstanceRequest | None = None
-    """The one that later starts on demand have to answer."""
+    """The request that later starts on demand have to answer."""
     weights: tuple[str, ...] = ("weights 1.gguf",)
     group: str = "/rigwright.slice/rigwright-chat.service"
     """The control group that systemd says its unit has."""

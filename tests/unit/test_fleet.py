@@ -218,7 +218,7 @@ def test_all_references_that_cannot_be_are_named_at_once(box: OperatorFolder) ->
         f'two/code {wakes}name two/draft here, or give code of two "start": "boot"',
     ]
     assert f'two/code {wakes}give code of two "start": "boot"' in lines(**asleep)
-    # as far as the entry of a box tells, also if that is refused for something else
+    # as far as the entry of a box declares it, also if the box is refused for another reason
     assert [one for one in lines(chat={**chat, "prot": 8020, "start": "on-demand"}) if one] == [
         'tow/code: there is no box "tow"; did you mean "two"?; allowed: two',
         f'two/chat {wakes}give chat of two "start": "boot"',

@@ -111,7 +111,7 @@ def test_a_right_that_a_key_lacks_is_written_and_others_are_not(tmp_path: Path) 
     assert found.keys == keys
     rights = [{key: row[key] for key in ("wake", "evict") if key in row} for row in keyring.key_rows(found)]
     assert rights == [{"evict": False}, {"wake": False}]
-    # a file from before has the version that it had
+    # an older file keeps its version
     assert "wake" not in keyring.keys_json(RING) and "evict" not in keyring.keys_json(RING)
 
 

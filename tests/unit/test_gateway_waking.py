@@ -321,7 +321,7 @@ def test_a_sleeping_instance_is_healthy(
         ("one failed 0\ntwo stopped 0\n", (), (503, "down", "down"), ["failed", "stopped"]),
         # its pause is over: the next request starts it again
         ("one failed 1\ntwo stopped 0\n", (), (200, "degraded", "degraded"), ["failed", "stopped"]),
-        # nothing of a file that is not whole, or that another program wrote
+        # nothing from a partial file, or from one that another program wrote
         ("one failed 0\ntwo stop", (), (200, "ok", "asleep"), ["asleep", "asleep"]),
         ("one failed 0\ntwo awake 1\n", (), (200, "ok", "asleep"), ["asleep", "asleep"]),
         ("one failed 0 \n", (), (200, "ok", "asleep"), ["asleep", "asleep"]),

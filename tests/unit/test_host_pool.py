@@ -164,7 +164,7 @@ def test_further_hosts_are_asked_once_earlier_ones_are_decided(monkeypatch: pyte
     assert "b" not in run.begun
     run.end_host("a")
     assert run.choose_next_host(["b"]) == "b"
-    # a host that no check is about has answered: those that are waited for are asked all the same
+    # a host without checks has answered: the others are asked nevertheless
     assert run.choose_next_host(["c"]) == "c"
     run.end()
     end.set()

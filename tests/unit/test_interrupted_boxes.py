@@ -1,4 +1,4 @@
-"""Boxes that connect after an interrupt, or refuse root, beside others with results."""
+"""Boxes that connect after an interrupt, or refuse root, next to others with results."""
 
 import json
 from collections.abc import Callable, Iterator

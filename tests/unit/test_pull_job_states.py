@@ -51,7 +51,7 @@ class UnreadableUnits:
     def __init__(self, units: StandInUnits) -> None:
         self.units, self.control = units, units._control
         self.left = 0
-        """Answers to come that name no state; negative for all."""
+        """Number of next answers without a state; negative for all."""
 
     def answer(self, verb: str, unit: str) -> str:
         """The answer of systemctl."""

@@ -114,7 +114,7 @@ def test_a_box_pulls_a_generation_that_a_token_has_signed(
 
 @pytest.fixture
 def careless(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Signs without the refusal of a signature without a touch, as another client; returns the end of that."""
+    """Sign as a client that accepts signatures without a touch, until the returned function is called."""
     judge = ssh_signatures.require_touch
     monkeypatch.setattr(ssh_signatures, "require_touch", lambda signature: None)
     return lambda: monkeypatch.setattr(ssh_signatures, "require_touch", judge)

@@ -115,7 +115,7 @@ async def a_large_body_waits_for_an_instance_that_does_not_read_and_its_client_f
         await world.admin("POST /stay/one")
         await world.admin(f"POST /back/{ID}")
         await until(lambda: not world.engines["one"].open)
-    # a client that goes takes its request along, and its body, which only nginx itself has opened
+    # when a client disconnects, its request ends, and only nginx itself had the file of the body open
     async with woken_stream(world, LARGE) as stream:
         await until(lambda: world.engines["one"].open)
         await stream.until(b": waiting for the first token\n\n")
@@ -155,7 +155,7 @@ async def an_instance_that_takes_no_byte_for_long_is_given_up_and_one_that_refus
         async with woken_stream(world, LARGE) as stream:
             await asyncio.wait_for(stream.end(), 8)
         assert stream_error(stream)["message"] == "the instance does not take the request", stream.came
-        # its word comes before it has read the body
+        # the instance answers before it has read the body
         world.engines[
             "one"
         ].refuses = b'HTTP/1.1 413 Large\r\nContent-Length: 36\r\n\r\n{"error": {"message": "it is long"}}'

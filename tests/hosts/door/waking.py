@@ -165,7 +165,7 @@ async def a_key_has_its_own_right_to_wake_and_to_have_others_stopped(world: Worl
     world.link("one")
     assert (await world.post(PLAIN, quiet, port=world.port + 1))[0] == 200
     world.unlink("one")
-    # as other limits of a key, a right that has changed counts from the next request on
+    # a changed right of a key counts from the next request on, as its changed limits do
     async with Stream(world.port + 1, ASKED, KEY) as stream:
         await stream.until(WAITING)
         world.give_keys(evict=False)
@@ -313,7 +313,7 @@ async def a_service_that_is_killed_begins_again_and_loses_no_request(world: Worl
         for one in (stream, other):
             await one.end()
             assert one.is_complete and b'"one 3 ' in one.came
-    # one that takes long to start again, whose socket systemd holds
+    # a service that takes long to start again, while systemd holds its socket
     world.unlink("one")
     async with Stream(world.port, ASKED) as stream:
         await stream.until(WAITING)

@@ -149,7 +149,7 @@ class World:
             stderr=(self.folder / "stderr").open("wb"),
         )
         await until(self.answers)
-        # its sockets listen before it heeds signals, and a signal until then would end it
+        # nginx listens before it handles signals; an earlier signal would end it
         await asyncio.wait_for(self._has_worker(), 10)
 
     async def _has_worker(self) -> None:
