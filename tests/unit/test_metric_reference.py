@@ -10,7 +10,7 @@ EXPORTED = {
     "roles/self_check/host/run.py": r"# TYPE (rigwright_[a-z_]+)",
     "roles/pull/host/run.py": r'"# TYPE (rigwright_pull_[a-z_]+)',
     "roles/monitoring/host/gpu.py": r'"(rigwright_gpu[a-z_]+)"',
-    "roles/residency/host/service.py": r'"(rigwright_residency_[a-z_]+)",',
+    "roles/residency/host/ledger_file.py": r'"(rigwright_residency_[a-z_]+)",',
     "templates/gateway/telling.lua": r'(?:totals|sample)\(lines, "([a-z_]+)"|\{ "[a-z_]+", "([a-z_]+)" \}',
 }
 """Program -> what stands around the name of a metric there."""

@@ -3,6 +3,7 @@
 import pytest
 
 from checks.unit_settings import (
+    SystemCallGroups,
     canonical_shown_command,
     canonical_value,
     declared_properties,
@@ -10,7 +11,10 @@ from checks.unit_settings import (
     split_quoted_words,
 )
 
-CALLS = {"@system-service": frozenset({"read", "write", "reboot"}), "@privileged": frozenset({"reboot", "mount"})}
+NO_GROUPS = SystemCallGroups({})
+CALLS = SystemCallGroups(
+    {"@system-service": frozenset({"read", "write", "reboot"}), "@privileged": frozenset({"reboot", "mount"})}
+)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +61,12 @@ CALLS = {"@system-service": frozenset({"read", "write", "reboot"}), "@privileged
     ],
 )
 def test_a_setting_is_what_systemd_tells_of_it(line: str, prop: str, told: str) -> None:
-    assert declared_properties(f"[Service]\n{line}\n", {}) == {prop: canonical_value(prop, told)}
+    assert declared_properties(f"[Service]\n{line}\n", NO_GROUPS) == {prop: canonical_value(prop, told)}
 
 
 def test_of_a_setting_the_last_counts_or_all_of_it() -> None:
     text = "[Service]\nType=exec\nType=notify\nBindPaths=/a\nBindPaths=/b\nReadWritePaths=/a\nReadWritePaths=\n"
-    assert declared_properties(text, {}) == {
+    assert declared_properties(text, NO_GROUPS) == {
         "Type": "notify",
         "BindPaths": "/a:/a:rbind /b:/b:rbind",
         "ReadWritePaths": "",
@@ -86,16 +90,16 @@ def test_a_command_is_what_systemd_tells_of_it() -> None:
         "{ path=/bin/sh ; argv[]=/bin/sh -c a $$(b) %h c d ; flags=ignore-failure privileged ; start_time=[n/a] ; "
         "stop_time=[n/a] ; pid=0 ; code=(null) ; status=0/0 }"
     )
-    assert declared_properties(text, {}) == {"ExecStartPre": canonical_shown_command(told)}
+    assert declared_properties(text, NO_GROUPS) == {"ExecStartPre": canonical_shown_command(told)}
     assert canonical_shown_command(told.replace("privileged", "")) != canonical_shown_command(told)
 
 
 def test_another_program_under_the_same_words_is_another_command() -> None:
     told = "{ path=/srv/x ; argv[]=/bin/x --a ; flags= ; start_time=[n/a] ; stop_time=[n/a] ; pid=0 }"
-    assert declared_properties("ExecStart=/bin/x --a\n", {})["ExecStart"] != canonical_shown_command(told)
+    assert declared_properties("ExecStart=/bin/x --a\n", NO_GROUPS)["ExecStart"] != canonical_shown_command(told)
     assert (
         canonical_shown_command(told.replace("/srv/x", "/bin/x"))
-        == declared_properties("ExecStart=/bin/x --a\n", {})["ExecStart"]
+        == declared_properties("ExecStart=/bin/x --a\n", NO_GROUPS)["ExecStart"]
     )
 
 

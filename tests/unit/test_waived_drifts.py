@@ -76,7 +76,7 @@ def test_a_shipped_check_goes_on_past_a_waived_drift() -> None:
     waiver = WaiverEntry.model_validate(SHELL | {"observed": "a (expected none)"})
     plugin.look = SimpleNamespace(hosts={"box": SimpleNamespace(rig=SimpleNamespace(waivers=(waiver,)), survey=None)})
     plugin.calls, plugin.today = SimpleNamespace(run=two_faults), "2027-01-01"
-    function: Any = SimpleNamespace(mark={"identifier": "B01"})
+    function: Any = SimpleNamespace(about="", mark={"identifier": "B01"})
     with pytest.raises(Drift) as error:
         plugin._call_check(HostCheck(function, "box", {"target_name": "box"}))
     assert error.value.items == (("none", "a"), ("none", "b"))
