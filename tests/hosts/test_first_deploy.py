@@ -32,7 +32,9 @@ from tests.hosts.support import (
 
 # Logging in and running commands is itself logged; nothing else may be written by a run that changes nothing.
 LOGS = re.compile(r"/var/log/(journal/.*|wtmp(\.db)?|lastlog|btmp)")
-RUNNING = re.compile(rf"{LOGS.pattern}|/var/lib/rigwright/(self_check/\w+\.jsonl?|memory/[a-z]+\.json)")
+RUNNING = re.compile(
+    rf"{LOGS.pattern}|/var/lib/rigwright/(self_check/\w+\.jsonl?|memory/([a-z]+\.json|\.[a-z]+\.lock))"
+)
 """The files that a host writes while nothing happens to it: logs, results of its own check, memory of its start."""
 NOT_RUN = Path(__file__).with_name("not_run_without_cards.toml")
 
