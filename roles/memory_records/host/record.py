@@ -36,7 +36,6 @@ MARK_INTERVAL, LATER_MARK_INTERVAL = 0.01, 0.05  # seconds between looks for rea
 QUESTIONS, LATER_QUESTIONS = 0.5, 5.0  # seconds between questions to systemd; none while it is ready and there
 SETTLING = 60.0  # seconds from ready to the last look
 LONGEST = 2 * 3600.0  # seconds of a start that is waited for
-NICE = 10  # once the start is not young
 LINES, LINE_LENGTH, LOG_BYTES = 30, 300, 4 << 20
 FAILURE_LINES = 10
 PER_FINGERPRINT, FINGERPRINTS = 5, 20  # records that are kept
@@ -280,12 +279,9 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
     watch = StartWatch(declaration, invocation or (current if INVOCATION.fullmatch(current) else ""))
     mark = Path(path).with_name(f".{Path(path).stem}.answered")
     began = busy = asked = looked = time.monotonic()
-    loaded, ready, young, lines = 0.0, 0.0, True, []
+    loaded, ready, lines = 0.0, 0.0, []
     while (moment := time.monotonic()) - began < LONGEST:
-        if young and moment - began >= YOUNG:
-            young = False
-            # not from its first moment: on a busy machine its own start would take seconds
-            os.nice(NICE)
+        young = moment - began < YOUNG
         # in this order: a start that is seen to have answered has all of its memory
         answered = not loaded and _is_marked(mark, watch.invocation)
         there = True
