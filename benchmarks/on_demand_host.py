@@ -139,8 +139,8 @@ class OnDemandBox:
 
 def is_marked(line: str, name: str, mark: tuple[str, str]) -> bool:
     """Whether a line has a name between the two parts of a mark, as whole words."""
-    pattern = rf"(?:^|{re.escape(mark[0])}){re.escape(name)}{re.escape(mark[1])}(?!\S)"
-    return re.search(pattern if mark[0] else rf"^{pattern}", line) is not None
+    before = f"(?:^|{re.escape(mark[0])})" if mark[0] else "^"
+    return re.search(rf"{before}{re.escape(name)}{re.escape(mark[1])}(?!\S)", line) is not None
 
 
 @contextmanager

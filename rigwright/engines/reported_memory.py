@@ -44,14 +44,16 @@ _GRAPHS = re.compile(
 )
 # Texts by which a line of a failed start is kept, and whole lines that report a lack of memory.
 FAILURE_PATTERNS = (
-    *(
-        "cudaMalloc failed: out of memory",
-        "failed to allocate ",
-        "unable to allocate ",
-        "insufficient memory (attempted",
-    ),
-    *("CUDA error: out of memory", "CUDA out of memory", "No available memory for the cache blocks"),
-    *("larger than the available KV cache memory", "less than desired GPU memory utilization", "std::bad_alloc"),
+    "cudaMalloc failed: out of memory",
+    "failed to allocate ",
+    "unable to allocate ",
+    "insufficient memory (attempted",
+    "CUDA error: out of memory",
+    "CUDA out of memory",
+    "No available memory for the cache blocks",
+    "larger than the available KV cache memory",
+    "less than desired GPU memory utilization",
+    "std::bad_alloc",
 )
 _FAILURES = (
     # ggml-cuda.cu, ggml-alloc.c, ggml.c, llama-model.cpp, llama-kv-cache.cpp, llama-context.cpp

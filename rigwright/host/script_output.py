@@ -163,6 +163,11 @@ class HostOutput:
         return values[0]
 
 
+KEPT, LONGEST_KEPT = 256, 1 << 16
+"""Reports that are kept, and characters of the longest: operations of a deploy read one answer several times."""
+_parsed: dict[tuple[str, int], tuple[HostOutput, Schema]] = {}
+
+
 def parse_output(output: Iterable[str], schema: Schema) -> HostOutput:
     """Read what a script with `fact` has printed.
 
@@ -182,11 +187,6 @@ def parse_output(output: Iterable[str], schema: Schema) -> HostOutput:
         # keeps the schema alive, so that no other one gets its id
         known = _parsed[line, id(schema)] = _parse_report(line, schema), schema
     return known[0]
-
-
-KEPT, LONGEST_KEPT = 256, 1 << 16
-"""Reports that are kept, and characters of the longest: operations of a deploy read one answer several times."""
-_parsed: dict[tuple[str, int], tuple[HostOutput, Schema]] = {}
 
 
 def _parse_report(line: str, schema: Schema) -> HostOutput:

@@ -16,6 +16,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from rigwright.host.generation_layout import META, PROVEN, digest_generation
 from rigwright.model.pull_schema import PullEntry
 from rigwright.model.roots import Roots
 from rigwright.pull.publication import (
@@ -124,6 +125,17 @@ class PublishedWorld:
             rig, f"{roots.config}/self_check", f"{roots.config}/self_check/declaration.json", ""
         )
         (self.box / "settings.json").write_text(text)
+
+    def serve(self, files: dict[str, str]) -> None:
+        """Have the box serve generation 1, proven, with these files."""
+        folder = self.box / "etc/rigwright/generations/1"
+        for path, text in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+            (folder / path).chmod(0o644)
+        (folder / META).write_text(f"{digest_generation(files, {})} 2026-11-29T10:00:00Z\n")
+        (folder / PROVEN).touch()
+        (self.box / "etc/rigwright/current").symlink_to("generations/1")
 
     @property
     def settings(self) -> PullSettings:

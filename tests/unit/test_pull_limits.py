@@ -24,7 +24,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.host.generation_layout import ACTIVATING, JOB, META, PROVEN, digest_generation
+from rigwright.host.generation_layout import ACTIVATING, JOB, PROVEN, digest_generation
 from rigwright.project_root import ROOT
 from rigwright.pull.publication import PullPayload, RootJob
 from roles.pull.host import root_jobs, run, served_generation
@@ -141,14 +141,7 @@ def units(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInUnits]:
 def world(tmp_path: Path, keys: PublisherKeys, units: StandInUnits) -> PublishedWorld:
     """A box that serves generation 1."""
     made = PublishedWorld(tmp_path, keys)
-    folder = made.box / "etc/rigwright/generations/1"
-    for path, text in BASE_FILES.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-        (folder / path).chmod(0o644)
-    (folder / META).write_text(f"{BASE} 2026-11-29T10:00:00Z\n")
-    (folder / PROVEN).touch()
-    (made.box / "etc/rigwright/current").symlink_to("generations/1")
+    made.serve(BASE_FILES)
     return made
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.generation_layout import ACTIVATING, META, PROVEN, digest_generation
+from rigwright.host.generation_layout import ACTIVATING, PROVEN, digest_generation
 from rigwright.pull.publication import PullPayload, RootJob
 from roles.pull.host import root_jobs, run, served_generation
 from roles.pull.host.settings import PullRecord, PullSettings, RecordUnreadable
@@ -102,14 +102,7 @@ def _with_step(function: Callable[..., None], systemd: StandInSystemd) -> Callab
 def world(tmp_path: Path, keys: PublisherKeys, systemd: StandInSystemd) -> Iterator[PublishedWorld]:
     """A box that serves generation 1, and a published generation that begins from there."""
     made = PublishedWorld(tmp_path, keys)
-    folder = made.box / "etc/rigwright/generations/1"
-    for path, text in BASE_FILES.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-        (folder / path).chmod(0o644)
-    (folder / META).write_text(f"{BASE} 2026-11-29T10:00:00Z\n")
-    (folder / PROVEN).touch()
-    (made.box / "etc/rigwright/current").symlink_to("generations/1")
+    made.serve(BASE_FILES)
     made.publish(SERIAL, NEW)
     made.place()
     systemd.count = 0

@@ -86,7 +86,7 @@ def read_json(path: str) -> dict[str, Any]:
 
 
 def keep_history(rows: Sequence[Mapping[str, Any]], fingerprint: object) -> list[Mapping[str, Any]]:
-    """The records that are kept beside the newest one: the newest of each fingerprint, of so many fingerprints.
+    """The records that are kept with the newest one: the newest PER_FINGERPRINT of each of FINGERPRINTS fingerprints.
 
     Args:
         rows: All of them, the oldest first.
