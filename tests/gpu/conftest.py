@@ -29,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--vllm", type=Path, help="what `.venv/bin/python -m tests.gpu.vllm_bundle FOLDER` has made; none without"
     )
+    parser.addoption("--clients-for", default="60", help="seconds for which clients ask models on demand")
     parser.addoption("--also-build-for", default="", help="more compute capabilities, such as 7.5,8.6,12.0")
     parser.addoption("--leave-up", action="store_true", help="leave the throwaway host up, for `rig bench`")
     parser.addoption("--release", default="debian-12", help="what the throwaway host runs")

@@ -17,13 +17,14 @@ BUSES = "timeout 20 nvidia-smi --query-gpu=gpu_bus_id --format=csv,noheader"
 DeclareInstances = Callable[[Mapping[str, object], Mapping[str, list[str]]], Path]
 
 
-def inventory_writer(machine: GpuMachine, folder: Path, catalog: str) -> DeclareInstances:
+def inventory_writer(machine: GpuMachine, folder: Path, catalog: str, **further: object) -> DeclareInstances:
     """The function that writes the machine's inventory with other instances, and the gateway's models, into a folder.
 
     Args:
         machine: The machine.
         folder: With a catalogue of its own, which is written now.
         catalog: That.
+        **further: More keys of the machine's entry.
     """
     (folder / "catalog").mkdir()
     (folder / "catalog/boxes.toml").write_text(catalog)
@@ -31,7 +32,7 @@ def inventory_writer(machine: GpuMachine, folder: Path, catalog: str) -> Declare
     def write(instances: Mapping[str, object], models: Mapping[str, list[str]]) -> Path:
         ((name, data),) = runpy.run_path(str(INVENTORY))["rigs"]
         front = {**GATEWAY, "models": {one: {"instances": by} for one, by in models.items()}}
-        keys = {**machine.connection, **data["rig"]["entry"], "instances": instances, "gateway": front}
+        keys = {**machine.connection, **data["rig"]["entry"], **further, "instances": instances, "gateway": front}
         path = folder / "rig.py"
         path.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{{name!r}: {keys!r}}})\n")
         return path

@@ -24,7 +24,8 @@ SOCKET = "/run/rigwright/instances/metal/api.sock"
 MODEL = "metal-rig.gguf"
 # The tests' gateway in front of several instances.
 LAN = 8000
-GATEWAY: dict[str, object] = {"listeners": {"lan": {"address": "0.0.0.0", "port": LAN, "keys": False}}}
+LISTENER = {"address": "0.0.0.0", "port": LAN, "keys": False, "evict": True}
+GATEWAY: dict[str, object] = {"listeners": {"lan": LISTENER}}
 # The files that tests put on the machine, and take away again.
 SCRATCH = "/var/tmp/rigwright-test-gpu"
 USED = "timeout 20 nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --id=0"
