@@ -12,14 +12,26 @@ from pathlib import Path
 from lab.machine_requirements import cgroup_hierarchies
 
 END_LIMIT = 60  # seconds processes may take to die of SIGKILL
+# of version 2, for limits of units inside a host
+CONTROLLERS = {"cpu", "io", "memory", "pids"}
 
 
 def join_cgroup(name: str) -> None:
-    """Move this process into a cgroup of that name, in every hierarchy."""
+    """Move this process into a cgroup of that name, in every hierarchy, with the controllers that the machine has."""
     for hierarchy in cgroup_hierarchies():
         own = hierarchy / name
-        own.mkdir(exist_ok=True)
+        own.mkdir(parents=True, exist_ok=True)
+        for above in reversed(own.relative_to(hierarchy).parents):
+            _pass_controllers_on(hierarchy / above)
         (own / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def _pass_controllers_on(cgroup: Path) -> None:
+    # version 1 has none to pass on; another owner of the machine's cgroups may keep them
+    with suppress(OSError):
+        there = (cgroup / "cgroup.controllers").read_text().split()
+        for controller in CONTROLLERS.intersection(there):
+            (cgroup / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def list_processes(name: str) -> set[int]:

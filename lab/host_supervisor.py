@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from lab import cgroups
@@ -52,16 +54,18 @@ def main() -> None:
     """Boot, and boot again after each reboot; ends with the exit status of the last boot."""
     folder = Path(sys.argv[1])
     host = json.loads((folder / "host.json").read_text())
-    # --keep-unit puts the payload below the caller's cgroup: two hosts in one would share every unit's cgroup inside
-    cgroups.join_cgroup(host["namespace"])
+    # --keep-unit puts the payload below the caller's cgroup: two hosts in one would share every unit's cgroup inside.
+    # Only a cgroup without processes of its own passes its controllers on, so this process is beside that of the boot.
+    cgroups.join_cgroup(f"{host['namespace']}/supervisor")
+    join_boot = partial(cgroups.join_cgroup, f"{host['namespace']}/boot")
     # only cgroup v2 inside, on any machine: a current distribution boots with it
     environment = os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
     status = REBOOT
     while status == REBOOT:
         start_time_anew()
-        command = boot_command(folder, host)
-        # subprocess may vfork, and before Linux 6.3 a child that shares memory cannot enter another time namespace
-        status = os.spawnvpe(os.P_WAIT, command[0], command, environment)
+        # With a function to run in the child, subprocess does not vfork: before Linux 6.3 a child that shares memory
+        # cannot enter another time namespace.
+        status = subprocess.call(boot_command(folder, host), env=environment, preexec_fn=join_boot)
         print(f"{host['namespace']}: systemd-nspawn exited with {status}", flush=True)
     sys.exit(status)
 

@@ -56,10 +56,10 @@ DRIFTS = {
     "an edited unit": (f"sed -i 's/^ProtectHome=.*/ProtectHome=no/' {FILE}; systemctl daemon-reload", "G01", ""),
 }
 # Questions only about a driver or a toolkit that deploys bring, about declared bridges, about an engine that compiles
-# or reports how it runs, about monitoring of other boxes, about an accepted speed, or where packages, DKMS, a kernel of
-# its own or the firmware's variables are there
+# or reports how it runs, about monitoring of other boxes, about an accepted speed, about instances on demand, or where
+# packages, DKMS, a kernel of its own or the firmware's variables are there
 OF_DRIVERS = (*range(9, 18), *range(19, 23), 24, 28, 32, 33, 35, 36, 42, *range(44, 49))
-NOT_OURS = {"J01", "K01", "M11", "Q05", "Q06", "S14", "S15", *(f"N{number:02}" for number in OF_DRIVERS)}
+NOT_OURS = {"J01", "K01", "M11", "Q05", "Q06", "S14", "S15", "S26", *(f"N{number:02}" for number in OF_DRIVERS)}
 # Questions that have to be asked in any case
 TRIED = {
     "L05",
