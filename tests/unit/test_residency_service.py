@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,10 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
+from typing import TextIO
 
 import pytest
 
@@ -32,8 +34,17 @@ HANDED = (
 )
 
 
+class AdminServer(ThreadingUnixStreamServer):
+    """Stand-in for the gateway's admin socket."""
+
+    counts: dict[str, int]
+    words: list[tuple[str, str]]
+
+
 class AdminHandler(BaseHTTPRequestHandler):
-    """Stand-in for the gateway's admin socket: counts are the server's."""
+    """Its requests."""
+
+    server: AdminServer
 
     def _answer(self, text: str) -> None:
         self.send_response(200)
@@ -43,14 +54,14 @@ class AdminHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """`/state`."""
-        counts = self.server.counts  # type: ignore[attr-defined]
+        counts = self.server.counts
         self._answer(json.dumps({"instances": {name: {"under_way": counts[name], "progress": 0} for name in counts}}))
 
     def do_POST(self) -> None:
         """`/leave/NAME`, `/cut/NAME` and `/stay/NAME`."""
         _, verb, name = self.path.split("/")
-        self.server.words.append((verb, name))  # type: ignore[attr-defined]
-        self._answer(f"{self.server.counts[name]}\n")  # type: ignore[attr-defined]
+        self.server.words.append((verb, name))
+        self._answer(f"{self.server.counts[name]}\n")
 
     def log_message(self, format: str, *args: object) -> None:
         """No lines."""
@@ -66,23 +77,14 @@ class ResidencyBox:
 
     folder: Path
     listener: socket.socket
-    admin: ThreadingUnixStreamServer
+    admin: AdminServer
     process: subprocess.Popen[bytes] | None = None
     environment: dict[str, str] = field(default_factory=dict)
 
     def start(self) -> None:
-        words = [
-            sys.executable,
-            "-c",
-            HANDED,
-            str(self.listener.fileno()),
-            "-I",
-            "-S",
-            "-B",
-            str(self.folder / "program"),
-        ]
+        words = [sys.executable, "-c", HANDED, str(self.listener.fileno()), "-I", "-S", "-B"]
         self.process = subprocess.Popen(
-            [*words, str(self.folder / "residency.json")],
+            [*words, str(self.folder / "program"), str(self.folder / "residency.json")],
             env={**os.environ, **self.environment, "LISTEN_FDS": "1"},
             pass_fds=[self.listener.fileno()],
             stdout=subprocess.DEVNULL,
@@ -93,16 +95,20 @@ class ResidencyBox:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
 
-    def ask(self, line: str, seconds: float = 30.0) -> list[str]:
-        """All lines of one request; empty if the service ended."""
+    @contextmanager
+    def request(self, line: str) -> Iterator[TextIO]:
+        """The lines of one request, as they come."""
         with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(seconds)
+            link.settimeout(30.0)
             link.connect(str(self.folder / "wake.sock"))
             link.sendall(f"{line}\n".encode())
-            try:
-                return link.makefile("r", encoding="ascii").read().splitlines()
-            except OSError:
-                return []
+            yield link.makefile("r", encoding="ascii")
+
+    def ask(self, line: str) -> list[str]:
+        """All lines of one request; empty if the service ended."""
+        with suppress(OSError), self.request(line) as lines:
+            return lines.read().splitlines()
+        return []
 
     def wake(self, name: str, evict: int = 1) -> str:
         """The last line of a wake; comes again as nginx does, until there is one."""
@@ -164,8 +170,8 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
         },
     }
     (tmp_path / "residency.json").write_text(json.dumps(config))
-    admin = ThreadingUnixStreamServer(str(tmp_path / "admin.sock"), AdminHandler)
-    admin.counts, admin.words = dict.fromkeys(NAMES, 0), []  # type: ignore[attr-defined]
+    admin = AdminServer(str(tmp_path / "admin.sock"), AdminHandler)
+    admin.counts, admin.words = dict.fromkeys(NAMES, 0), []
     threading.Thread(target=admin.serve_forever, daemon=True).start()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "wake.sock"))
@@ -192,10 +198,7 @@ def test_a_client_goes_on_with_the_link_and_does_not_wait_for_systemd(box: Resid
     box.kill()
     box.environment["STAND_IN_SECONDS"] = "60"
     box.start()
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(box.folder / "wake.sock"))
-        link.sendall(b"wake one lan - 1 0\n")
-        lines = link.makefile("r")
+    with box.request("wake one lan - 1 0") as lines:
         assert lines.readline() == "waiting 1 -\n"
         (box.folder / "links/one").symlink_to(box.folder)
         assert lines.read() == "ready\n"
@@ -217,34 +220,26 @@ def test_two_that_do_not_fit_take_turns(box: ResidencyBox) -> None:
 
 def test_requests_under_way_keep_an_instance(box: ResidencyBox) -> None:
     assert box.wake("one") == "ready"
-    box.admin.counts["one"] = 1  # type: ignore[attr-defined]
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(box.wake("two")))
-    thread.start()
-    until = time.monotonic() + 20
-    while ("leave", "one") not in box.admin.words and time.monotonic() < until:  # type: ignore[attr-defined]
-        threading.Event().wait(0.05)
-    assert box.unit_state("one") == "active"
-    assert not found
-    box.admin.counts["one"] = 0  # type: ignore[attr-defined]
-    thread.join(30)
-    assert found == ["ready"]
+    box.admin.counts["one"] = 1
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(box.wake, "two")
+        until = time.monotonic() + 20
+        while ("leave", "one") not in box.admin.words and time.monotonic() < until:
+            threading.Event().wait(0.05)
+        assert (box.unit_state("one"), found.done()) == ("active", False)
+        box.admin.counts["one"] = 0
+        assert found.result(30) == "ready"
 
 
 @pytest.mark.parametrize(
-    ("line", "answer"),
+    "line",
     [
-        ("wake none lan - 1", "refused forbidden 60 it is no instance on demand"),
-        ("wake one lan - 2", "refused forbidden 60 it is no instance on demand"),
-        ("wake one lan - 1 12345678", "refused forbidden 60 it is no instance on demand"),
-        ("wake one lan - 1 -5", "refused forbidden 60 it is no instance on demand"),
-        ("wake one lan - 1 5 5", "refused forbidden 60 it is no instance on demand"),
-        ("wake ../one lan - 1", "refused forbidden 60 it is no instance on demand"),
-        ("x" * 600, "refused forbidden 60 it is no instance on demand"),
+        *("wake none lan - 1", "wake one lan - 2", "wake one lan - 1 12345678", "wake one lan - 1 -5"),
+        *("wake one lan - 1 5 5", "wake ../one lan - 1", "x" * 600),
     ],
 )
-def test_other_lines_are_refused(box: ResidencyBox, line: str, answer: str) -> None:
-    assert box.ask(line) in ([answer], [])
+def test_other_lines_are_refused(box: ResidencyBox, line: str) -> None:
+    assert box.ask(line) in (["refused forbidden 60 it is no instance on demand"], [])
 
 
 def test_a_start_that_fails_gives_the_reason(box: ResidencyBox) -> None:
@@ -315,10 +310,7 @@ def test_clients_wait_while_an_activation_is_under_way(box: ResidencyBox) -> Non
     assert box.wake("one") == "ready", "no job is at work"
     (box.folder / "units/rigwright-one.service").write_text("inactive 0")
     (box.folder / "units/rw-job-activate.service").write_text("active 0")
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(box.folder / "wake.sock"))
-        link.sendall(b"wake one lan - 1\n")
-        lines = link.makefile("r")
+    with box.request("wake one lan - 1") as lines:
         assert lines.readline().startswith("waiting 1 ")
         if os.geteuid() == 0:
             assert box.ask("prove two")[-1] == "ready"
@@ -330,28 +322,23 @@ def test_clients_wait_while_an_activation_is_under_way(box: ResidencyBox) -> Non
 @pytest.mark.parametrize("after", [number / 20 for number in range(16)])
 def test_a_kill_at_any_moment_of_an_exchange_loses_no_request(box: ResidencyBox, after: float) -> None:
     assert box.wake("one") == "ready"
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(box.wake("two")))
-    thread.start()
-    threading.Event().wait(after)  # the moment is the parameter
-    box.kill()
-    box.start()
-    thread.join(30)
-    assert found == ["ready"]
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(box.wake, "two")
+        threading.Event().wait(after)  # the moment is the parameter
+        box.kill()
+        box.start()
+        assert found.result(30) == "ready"
     assert (box.unit_state("one"), box.unit_state("two")) == ("inactive", "active")
     assert not (box.folder / ".ledger.json").exists()
 
 
 def test_requests_that_come_again_after_a_restart_keep_their_places(box: ResidencyBox) -> None:
     """The older one is first, though the younger one is back before it."""
-    with socket.socket(socket.AF_UNIX) as younger, socket.socket(socket.AF_UNIX) as older:
-        # the service has no time to decide between the two
-        os.kill(box.process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
-        for link, line in ((younger, b"wake one lan - 1 2000\n"), (older, b"wake two lan - 1 90000\n")):
-            link.connect(str(box.folder / "wake.sock"))
-            link.sendall(line)
-        os.kill(box.process.pid, signal.SIGCONT)  # type: ignore[union-attr]
-        first, second = (link.makefile("r", encoding="ascii") for link in (older, younger))
+    assert box.process
+    # the service has no time to decide between the two
+    box.process.send_signal(signal.SIGSTOP)
+    with box.request("wake one lan - 1 2000") as second, box.request("wake two lan - 1 90000") as first:
+        box.process.send_signal(signal.SIGCONT)
         assert (first.readline(), second.readline()) == ("waiting 1 -\n", "waiting 2 -\n")
         assert first.read() == "ready\n"
     assert box.orders()[0] == "start rigwright-two.service"
@@ -389,10 +376,8 @@ ONE_CARD, ONE_HOST = {"0": 20 << 30}, {"host": MIB}
 @pytest.mark.parametrize("hang", ["exec sleep 100", "trap '' TERM; sleep 100"])
 def test_a_hung_nvidia_smi_holds_up_no_instance_without_cards(box: ResidencyBox, hang: str) -> None:
     declare_cards(box, hang, one=ONE_CARD, two=ONE_HOST)
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(box.folder / "wake.sock"))
-        link.sendall(b"wake one lan - 1\n")
-        assert link.makefile("r").readline() == "waiting 1 -\n"
+    with box.request("wake one lan - 1") as lines:
+        assert lines.readline() == "waiting 1 -\n"
         began = time.monotonic()
         assert box.wake("two") == "ready"
         assert time.monotonic() - began < 10
@@ -401,12 +386,10 @@ def test_a_hung_nvidia_smi_holds_up_no_instance_without_cards(box: ResidencyBox,
 def test_a_slow_nvidia_smi_lets_no_announcement_expire(box: ResidencyBox) -> None:
     declare_cards(box, f"[ ! -e {box.folder}/slow ] || sleep 6", one=ONE_CARD, two=ONE_CARD)
     assert box.wake("one") == "ready"
-    box.admin.counts["one"] = 1  # type: ignore[attr-defined]
+    box.admin.counts["one"] = 1
     (box.folder / "slow").touch()
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(box.folder / "wake.sock"))
-        link.sendall(b"wake two lan - 1\n")
-        words, last, longest = box.admin.words, 0.0, 0.0  # type: ignore[attr-defined]
+    with box.request("wake two lan - 1"):
+        words, last, longest = box.admin.words, 0.0, 0.0
         until = time.monotonic() + 40
         # the gateway forgets an announcement after 10 s
         while time.monotonic() < until and not (last and time.monotonic() - until > -12):
@@ -435,18 +418,11 @@ def test_an_order_to_stop_that_was_lost_ends_no_request(box: ResidencyBox) -> No
     box.kill()
     path = box.folder / "ledger.json"
     path.write_text(path.read_text().replace('"awake"', '"stopping"'))
-    box.admin.counts["one"] = 3  # type: ignore[attr-defined]
+    box.admin.counts["one"] = 3
     box.start()
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(box.wake("two")))
-    thread.start()
-    thread.join(3)
-    assert ("stop rigwright-one.service" in box.orders(), found) == (False, [])
-    box.admin.counts["one"] = 0  # type: ignore[attr-defined]
-    thread.join(30)
-    assert found == ["ready"]
-
-
-def test_the_program_needs_nothing_but_the_standard_library() -> None:
-    assert shutil.which("python3")
-    assert set(load_residency_modules()) >= {"__main__.py", f"{RESIDENCY}/service.py"}
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(box.wake, "two")
+        assert not wait([found], 3).done
+        assert "stop rigwright-one.service" not in box.orders()
+        box.admin.counts["one"] = 0
+        assert found.result(30) == "ready"
