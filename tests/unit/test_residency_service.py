@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
+from itertools import groupby
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
 from typing import TextIO
@@ -25,6 +25,8 @@ import pytest
 from rigwright.gateway.secrets_distribution import RESIDENCY
 from rigwright.project_root import ROOT
 from rigwright.serving.residency import load_residency_modules
+from tests.unit.polling import wait_until
+from tests.unit.text_handler import TextHandler
 
 MIB = 1 << 20
 NAMES = ("one", "two")
@@ -41,34 +43,21 @@ class AdminServer(ThreadingUnixStreamServer):
     words: list[tuple[str, str]]
 
 
-class AdminHandler(BaseHTTPRequestHandler):
+class AdminHandler(TextHandler):
     """Its requests."""
 
     server: AdminServer
 
-    def _answer(self, text: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
     def do_GET(self) -> None:
         """`/state`."""
-        counts = self.server.counts
-        self._answer(json.dumps({"instances": {name: {"under_way": counts[name], "progress": 0} for name in counts}}))
+        rows = {name: {"under_way": count, "progress": 0} for name, count in self.server.counts.items()}
+        self.send_text(200, json.dumps({"instances": rows}))
 
     def do_POST(self) -> None:
         """`/leave/NAME`, `/cut/NAME` and `/stay/NAME`."""
         _, verb, name = self.path.split("/")
         self.server.words.append((verb, name))
-        self._answer(f"{self.server.counts[name]}\n")
-
-    def log_message(self, format: str, *args: object) -> None:
-        """No lines."""
-
-    def address_string(self) -> str:
-        """Of a unix socket."""
-        return "local"
+        self.send_text(200, f"{self.server.counts[name]}\n")
 
 
 @dataclass
@@ -78,8 +67,8 @@ class ResidencyBox:
     folder: Path
     listener: socket.socket
     admin: AdminServer
-    process: subprocess.Popen[bytes] | None = None
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes] = field(init=False)
 
     def start(self) -> None:
         words = [sys.executable, "-c", HANDED, str(self.listener.fileno()), "-I", "-S", "-B"]
@@ -91,9 +80,8 @@ class ResidencyBox:
         )
 
     def kill(self) -> None:
-        if self.process:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
+        self.process.kill()
+        self.process.wait()
 
     @contextmanager
     def request(self, line: str) -> Iterator[TextIO]:
@@ -130,13 +118,13 @@ class ResidencyBox:
 
     def ledger(self) -> dict[str, str]:
         """Phases on disk; clients are answered a moment before the file is written."""
-        until = time.monotonic() + 10
-        while True:
+
+        def read() -> dict[str, str]:
             rows = json.loads((self.folder / "ledger.json").read_text())["instances"]
-            found = {name: row["phase"] for name, row in rows.items()}
-            if "starting" not in found.values() or time.monotonic() > until:
-                return found
-            threading.Event().wait(0.02)
+            return {name: row["phase"] for name, row in rows.items()}
+
+        wait_until(lambda: "starting" not in read().values())
+        return read()
 
 
 @pytest.fixture
@@ -153,14 +141,10 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
     instance = {"idle": 0, "priority": 0, "keep_warm": False, "residence": 0, "floor": {"host": 60 * MIB}}
     instance["memory_max"] = "90%"
     config = {
+        **{name: str(tmp_path / name) for name in ("states", "records", "stopped", "links", "activating")},
         "socket": str(tmp_path / "wake.sock"),
-        "states": str(tmp_path / "states"),
         "admin": str(tmp_path / "admin.sock"),
         "folder": str(tmp_path),
-        "records": str(tmp_path / "records"),
-        "stopped": str(tmp_path / "stopped"),
-        "links": str(tmp_path / "links"),
-        "activating": str(tmp_path / "activating"),
         "job": "rw-job-activate.service",
         "metrics": str(tmp_path / "residency.prom"),
         "drain": 1,
@@ -177,7 +161,7 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
         listener.bind(str(tmp_path / "wake.sock"))
         listener.listen(64)
         environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "STAND_IN_UNITS": str(tmp_path / "units")}
-        made = ResidencyBox(tmp_path, listener, admin, environment=environment)
+        made = ResidencyBox(tmp_path, listener, admin, environment)
         made.start()
         yield made
         made.kill()
@@ -213,9 +197,7 @@ def test_two_that_do_not_fit_take_turns(box: ResidencyBox) -> None:
         assert box.wake(name) == "ready"
     # each of two is stopped before the other starts
     turn = [f"{verb} rigwright-{name}.service" for name in NAMES for verb in ("start", "stop")]
-    assert [one for number, one in enumerate(box.orders()) if box.orders()[number - 1 : number] != [one]] == (turn * 2)[
-        :-1
-    ]
+    assert [one for one, _ in groupby(box.orders())] == (turn * 2)[:-1]
 
 
 def test_requests_under_way_keep_an_instance(box: ResidencyBox) -> None:
@@ -223,9 +205,7 @@ def test_requests_under_way_keep_an_instance(box: ResidencyBox) -> None:
     box.admin.counts["one"] = 1
     with ThreadPoolExecutor() as pool:
         found = pool.submit(box.wake, "two")
-        until = time.monotonic() + 20
-        while ("leave", "one") not in box.admin.words and time.monotonic() < until:
-            threading.Event().wait(0.05)
+        wait_until(lambda: ("leave", "one") in box.admin.words)
         assert (box.unit_state("one"), found.done()) == ("active", False)
         box.admin.counts["one"] = 0
         assert found.result(30) == "ready"
@@ -258,6 +238,14 @@ def test_a_start_that_fails_gives_the_reason(box: ResidencyBox) -> None:
     assert re.fullmatch("one failed [01]\ntwo stopped 0\n", states.read_text())
 
 
+def rewrite(box: ResidencyBox, file: str, text: str, other: str) -> None:
+    """Replace a text of a file that the service reads, and start the service again."""
+    box.kill()
+    path = box.folder / file
+    path.write_text(path.read_text().replace(text, other))
+    box.start()
+
+
 def write_starts(box: ResidencyBox, name: str, *peaks: int) -> None:
     """Records of starts with these peaks, MiB, the latest first; then another form and damage."""
     last, *earlier = ({"fingerprint": f"print of {name}", "seconds": 7.4, "host": {"peak": one * MIB}} for one in peaks)
@@ -267,42 +255,32 @@ def write_starts(box: ResidencyBox, name: str, *peaks: int) -> None:
     (box.folder / f"records/{name}.json").write_text(json.dumps({**last, "history": history}))
 
 
-def test_a_start_that_ended_at_once_lowers_no_need(box: ResidencyBox) -> None:
-    write_starts(box, "one", 5, 30, 5)
-    write_starts(box, "two", 8)
-    assert box.wake("one") == "ready"
-    assert box.wake("two") == "ready"
-    # 30 and 8 MiB, each with its margin of 32, are more than 100
-    assert box.ledger() == {"one": "asleep", "two": "awake"}
+BOTH = {"one": "awake", "two": "awake"}
 
 
-def test_a_measurement_beyond_the_device_blocks_no_instance(box: ResidencyBox) -> None:
-    write_starts(box, "one", 125, 8)
-    assert box.wake("one") == "ready"
-
-
-def test_an_instance_needs_no_more_than_its_limit(box: ResidencyBox) -> None:
-    declare_limit(box, "40M")
-    for name in NAMES:
-        write_starts(box, name, 60)
+@pytest.mark.parametrize(
+    ("limit", "peaks", "phases"),
+    [
+        # 30 and 8 MiB, each with its margin of 32, are more than 100
+        pytest.param("90%", {"one": (5, 30, 5), "two": (8,)}, {**BOTH, "one": "asleep"}, id="an end at once"),
+        pytest.param("90%", {"one": (125, 8)}, {**BOTH, "two": "asleep"}, id="a peak beyond the device"),
+        pytest.param("40M", {"one": (60,), "two": (60,)}, BOTH, id="the unit's limit"),
+        pytest.param("90%", {"one": (8,), "two": (8,)}, BOTH, id="less than the computed need"),
+    ],
+)
+def test_the_need_of_an_instance_is_its_largest_possible_peak(
+    box: ResidencyBox, limit: str, peaks: dict[str, tuple[int, ...]], phases: dict[str, str]
+) -> None:
+    rewrite(box, "residency.json", '"90%"', f'"{limit}"')
+    for name, starts in peaks.items():
+        write_starts(box, name, *starts)
         assert box.wake(name) == "ready"
-    assert box.ledger() == {"one": "awake", "two": "awake"}, "both fit"
+    assert box.ledger() == phases
 
 
-def declare_limit(box: ResidencyBox, limit: str) -> None:
-    box.kill()
-    path = box.folder / "residency.json"
-    path.write_text(path.read_text().replace('"90%"', f'"{limit}"'))
-    box.start()
-
-
-def test_memory_that_was_measured_counts_instead_of_the_computed_need(box: ResidencyBox) -> None:
-    for name in NAMES:
-        write_starts(box, name, 8)
+def test_a_client_learns_how_long_a_start_took(box: ResidencyBox) -> None:
+    write_starts(box, "one", 8)
     assert box.ask("wake one lan - 1")[0] == "waiting 1 8"
-    assert box.wake("two") == "ready"
-    assert box.ledger() == {"one": "awake", "two": "awake"}, "both fit"
-    assert not [one for one in box.orders() if one.startswith("stop")]
 
 
 def test_clients_wait_while_an_activation_is_under_way(box: ResidencyBox) -> None:
@@ -334,7 +312,6 @@ def test_a_kill_at_any_moment_of_an_exchange_loses_no_request(box: ResidencyBox,
 
 def test_requests_that_come_again_after_a_restart_keep_their_places(box: ResidencyBox) -> None:
     """The older one is first, though the younger one is back before it."""
-    assert box.process
     # the service has no time to decide between the two
     box.process.send_signal(signal.SIGSTOP)
     with box.request("wake one lan - 1 2000") as second, box.request("wake two lan - 1 90000") as first:
@@ -347,10 +324,8 @@ def test_requests_that_come_again_after_a_restart_keep_their_places(box: Residen
 def test_a_ledger_that_is_cut_off_is_made_anew(box: ResidencyBox) -> None:
     assert box.wake("one") == "ready"
     assert box.ledger()["one"] == "awake"
-    box.kill()
-    path = box.folder / "ledger.json"
-    path.write_text(path.read_text()[:40])
-    box.start()
+    text = (box.folder / "ledger.json").read_text()
+    rewrite(box, "ledger.json", text, text[:40])
     assert box.wake("two") == "ready"
     assert box.unit_state("one") == "inactive", "systemd told what was loaded"
 
@@ -415,11 +390,8 @@ def test_a_ledger_that_cannot_be_written_stops_no_client(box: ResidencyBox) -> N
 def test_an_order_to_stop_that_was_lost_ends_no_request(box: ResidencyBox) -> None:
     assert box.wake("one") == "ready"
     assert box.ledger()["one"] == "awake"
-    box.kill()
-    path = box.folder / "ledger.json"
-    path.write_text(path.read_text().replace('"awake"', '"stopping"'))
     box.admin.counts["one"] = 3
-    box.start()
+    rewrite(box, "ledger.json", '"awake"', '"stopping"')
     with ThreadPoolExecutor() as pool:
         found = pool.submit(box.wake, "two")
         assert not wait([found], 3).done

@@ -10,7 +10,8 @@ import pytest
 
 from roles.weights.host.records import LockedFile
 from tests.unit.file_server import complete_file
-from tests.unit.weights_world import CONTENT, HALF, WRONG, WeightsFixture, wait_until, wanted_file
+from tests.unit.polling import wait_until
+from tests.unit.weights_world import CONTENT, HALF, WRONG, WeightsFixture, wanted_file
 from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")

@@ -8,13 +8,13 @@ import pytest
 
 from tests.stand_ins.hub.faults import StalledAnswer
 from tests.unit.file_server import complete_file, redirect_to
+from tests.unit.polling import wait_until
 from tests.unit.weights_world import (
     CONTENT,
     REPOSITORY,
     WeightsFixture,
     client_python,
     make_weights_fixture,
-    wait_until,
 )
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")

@@ -11,12 +11,12 @@ import pytest
 
 from tests.stand_ins.hub.faults import StalledAnswer
 from tests.unit.file_server import complete_file
+from tests.unit.polling import wait_until
 from tests.unit.weights_world import (
     CONTENT,
     REPOSITORY,
     WeightsFixture,
     client_python,
-    wait_until,
     wanted_file,
 )
 from tests.unit.weights_world import host as host

@@ -11,7 +11,8 @@ from roles.weights.host import drop, records
 from roles.weights.host.records import LockedFile
 from roles.weights.host.spec import FetchRefused, load_spec
 from tests.unit.file_server import complete_file
-from tests.unit.weights_world import CONTENT, PACE, WeightsFixture, wait_until
+from tests.unit.polling import wait_until
+from tests.unit.weights_world import CONTENT, PACE, WeightsFixture
 from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")

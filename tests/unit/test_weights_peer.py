@@ -19,12 +19,12 @@ from tests.unit.file_server import (
     run_file_server,
     truncated_file,
 )
+from tests.unit.polling import wait_until
 from tests.unit.weights_world import (
     CONTENT,
     HALF,
     Source,
     WeightsFixture,
-    wait_until,
     wanted_file,
 )
 from tests.unit.weights_world import host as host

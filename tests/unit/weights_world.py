@@ -8,8 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -203,14 +202,6 @@ class WeightsFixture:
 
 def is_content_request(one: Any) -> bool:
     return one.method == "GET" and (one.path.startswith("/cdn/") or one.path.endswith(".json"))
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait for something that is about to be."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.01)
 
 
 @contextmanager
