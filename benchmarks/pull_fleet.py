@@ -94,8 +94,8 @@ class SimulatedFleet:
     def _publish_box(self, name: str, files: dict[str, str]) -> PublishedEntry:
         payload = PullPayload({**files, "manifest.json": json.dumps({"rig": name})}, {}, {}, {})
         content = payload.render()
-        sha256 = hashlib.sha256(content).hexdigest()
-        details = render_generation_details("fleet", name, _digest_machine(name), "0" * 64, "0" * 64, len(content))
+        sha256, machine = (hashlib.sha256(one).hexdigest() for one in (content, name.encode()))
+        details = render_generation_details("fleet", name, machine, "0" * 64, "0" * 64, len(content))
         statement = self._sign("generation", ((GENERATION, payload.digest), (PAYLOAD, sha256)), details)
         self._write(payload_file(sha256), content)
         self._write(metadata_file(name, self.serial), statement)
@@ -146,10 +146,6 @@ class SimulatedFleet:
             record.value["serial"] = published.serial
             record.write()
         return record.serial
-
-
-def _digest_machine(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def _read_processor(scratch: Path) -> float:

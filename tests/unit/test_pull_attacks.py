@@ -197,7 +197,7 @@ def drip(opened: BufferedIOBase, piece: bytes) -> None:
         time.sleep(0.05)
 
 
-def answer_by(send: Callable[[BufferedIOBase], None], status: int = 200, **headers: str) -> type[AnswerHandler]:
+def answer_by(send: Callable[[BufferedIOBase], object], status: int = 200, **headers: str) -> type[AnswerHandler]:
     """A handler that answers each request with this head and body."""
     return type("AnswerBy", (AnswerHandler,), {"send": staticmethod(send), "status": status, "headers_sent": headers})
 
@@ -206,7 +206,7 @@ class AnswerHandler(SimpleHTTPRequestHandler):
     """Answers in another way than a web server of files; `status` 0 sends no head."""
 
     protocol_version, wbufsize = "HTTP/1.1", 0
-    send: Callable[[BufferedIOBase], None]
+    send: Callable[[BufferedIOBase], object]
     status: int
     headers_sent: Mapping[str, str]
 

@@ -159,7 +159,7 @@ STEPS = 200
 
 
 def run_with_kills(
-    path: Path, begun: RolloutState, generations: dict[str, int | None], *, is_other: bool = False, **fleet_keys: Any
+    path: Path, begun: RolloutState, generations: Mapping[str, int | None], *, is_other: bool = False, **fleet_keys: Any
 ) -> Iterator[tuple[Phase, StandInFleet]]:
     """A rollout whose controller is killed at its first step, at its second and so on, each with its successor's end.
 

@@ -162,7 +162,18 @@ class WeightsFixture:
                 process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, said)
 
+    def fetch(self, wanted: Mapping[LockedFile, list[Source]]) -> subprocess.CompletedProcess[str]:
+        """Bring files, all of which come."""
+        done = self.run_fetch(wanted)
+        assert done.returncode == 0, done.stdout
+        assert all(map(self.is_fetched, wanted)), done.stdout
+        return done
+
     def fetch_file(self, *urls: str) -> subprocess.CompletedProcess[str]:
+        """Bring the one file from these addresses; it comes."""
+        return self.fetch({wanted_file(): self.url_sources(*urls)})
+
+    def run_fetch_file(self, *urls: str) -> subprocess.CompletedProcess[str]:
         """Bring the one file from these addresses."""
         return self.run_fetch({wanted_file(): self.url_sources(*urls)})
 
