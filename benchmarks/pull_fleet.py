@@ -9,12 +9,12 @@ import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import BenchmarkFailed
+from benchmarks import BenchmarkFailed, JsonReport
 from benchmarks.weights_fixtures import shared
 from rigwright.pull.publication import (
     GENERATION,
@@ -59,17 +59,13 @@ class PullRow:
 
 
 @dataclass(frozen=True)
-class PullReport:
+class PullReport(JsonReport):
     """All rounds."""
 
     date: str
     cpus: int
     load: float
     rows: list[PullRow]
-
-    def as_json(self) -> str:
-        """For a file."""
-        return json.dumps(asdict(self), indent=2)
 
 
 class SimulatedFleet:
