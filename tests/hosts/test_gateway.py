@@ -35,16 +35,7 @@ from tests.hosts.gateway_box import (
     run_rigwright,
 )
 from tests.hosts.host_layers import ConvergedLayers
-from tests.hosts.support import (
-    check_verdicts,
-    deploy,
-    on_both,
-    red_checks,
-    run_deploy,
-    run_plan,
-    wait_until,
-    write_inventory,
-)
+from tests.hosts.support import check_verdicts, deploy, on_both, red_checks, run_deploy, wait_until, write_inventory
 
 UNITS = "rigwright-chat rigwright-chat2 rigwright-slow rigwright_gateway rigwright_router"
 STREAMS = 200
@@ -61,9 +52,8 @@ def box(
     made = GatewayBox(lab, host, tmp_path_factory.mktemp("gateway"))
     made.prepare()
     inventory = made.write_gateway_inventory()
-    planned = run_plan(inventory).planned_operations
-    run = deploy(inventory)
-    assert run.changed_operations == planned
+    planned = run_deploy(inventory, "--dry").planned_operations
+    assert deploy(inventory).changed_operations == planned
     yield made
     host.destroy()
 
@@ -200,7 +190,7 @@ def test_a_controller_with_an_older_keys_file_gives_no_revoked_key_back(box: Gat
         done = run_rigwright(*words, str(older), *name)
         output = " ".join((done.stdout + done.stderr).split())
         assert (done.returncode, "1 key would return: alice" in output) == (status, True), output
-    for run in (run_plan(older), run_deploy(older)):
+    for run in (run_deploy(older, "--dry"), run_deploy(older)):
         assert run.status == 1
         assert "refused: " in run.said
         assert "1 key would return: alice" in run.said
@@ -384,9 +374,8 @@ def test_a_gateway_that_is_not_declared_any_more_is_gone_and_comes_back(box: Gat
     declared = box.write_gateway_inventory()
     deploy(declared)
     without = write_inventory(box.folder, box.lab, box.host, instances=INSTANCES, keep_generations=1)
-    planned = run_plan(without).planned_operations
-    run = deploy(without)
-    assert run.changed_operations == planned
+    planned = run_deploy(without, "--dry").planned_operations
+    assert deploy(without).changed_operations == planned
     assert red_checks(without) == set()
     assert run_deploy(without).changed_operations == []
     assert "8000" not in box.host.run("ss -Hltn")

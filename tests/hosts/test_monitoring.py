@@ -93,8 +93,7 @@ def test_a_box_is_watched_as_declared_and_nothing_of_it_stays(
     with serve_webhook(lab.gateway) as told:
         inventory = write_inventory(tmp_path, lab, converged, **host_entry(lab, converged, told))
         planned = run_plan(inventory).planned_operations
-        run = deploy(inventory)
-        assert run.changed_operations == planned
+        assert deploy(inventory).changed_operations == planned
         assert run_deploy(inventory).changed_operations == run_plan(inventory).planned_operations == []
         assert listening(converged) == listening_when_declared(converged)
         wait_until(all_targets_answer(converged), "every target answers")
@@ -227,8 +226,7 @@ def test_a_box_with_cards_tells_of_them(
     monitoring = {"address": host.address, "scrapers": [f"{lab.gateway}/32"]}
     inventory = write_inventory(tmp_path, lab, host, cards=[NAMES[C3090]] * 2, monitoring=monitoring)
     planned = run_plan(inventory).planned_operations
-    run = deploy(inventory)
-    assert run.changed_operations == planned
+    assert deploy(inventory).changed_operations == planned
     assert run_deploy(inventory).changed_operations == []
     said = requests.get(f"http://{host.address}:9400/metrics", timeout=10).text
     assert "rigwright_gpus_declared 2.0" in said.splitlines()

@@ -49,8 +49,7 @@ def test_a_model_is_locked_fetched_and_served_and_stays_so(hub: HubModels, conve
     dry = run_plan(inventory)
     assert "Weights | Fetch 3 files of weights" in dry.planned_operations
     assert len(hub.hub.asked) == asked
-    run = deploy(inventory)
-    assert run.changed_operations == dry.planned_operations
+    assert deploy(inventory).changed_operations == dry.planned_operations
     assert is_serving(converged)
     assert list_model_files(converged) == dict.fromkeys((f"{commit}/{path}" for path in hub.files), "444 0")
     assert set(hub.fetched_files) == set(hub.files)
