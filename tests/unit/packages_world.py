@@ -6,21 +6,14 @@ from pathlib import Path
 
 from rigwright.model.containers import archive_tables
 from tests.unit import built_debs
+from tests.unit.container_samples import FIVE, FOUR, SYSTEM
 from tests.unit.driver_world import ArchiveSigner
 from tests.unit.file_server import LoopbackFileServer, complete_file
 from tests.unit.lock_folder import LockFolder
 
-SYSTEM = "debian-13"
 DOCKER = f"docker-{SYSTEM}"
 TOOLKIT_VERSION, DOCKER_VERSION = "1.20.0", "28.5.2"
 FINGERPRINTS = ("C95B321B61E88C1809C4F759DDCAE044F796ECB0", "9DC858229FC7DD38854AE2D88D81803C0EBFCD88")
-FOUR = (
-    "libnvidia-container-tools",
-    "libnvidia-container1",
-    "nvidia-container-toolkit",
-    "nvidia-container-toolkit-base",
-)
-FIVE = ("containerd.io", "docker-buildx-plugin", "docker-ce", "docker-ce-cli", "docker-compose-plugin")
 CATALOG = f"""
 [inputs.container-toolkit]
 kind = "deb"
