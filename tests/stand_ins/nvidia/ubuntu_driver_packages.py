@@ -193,37 +193,6 @@ def signature_packages(releases: Sequence[str], *, respin: int = 1) -> list[Stan
     ]
 
 
-def transitional_packages(
-    old: str, version: str, release: str, kind: str = SERVER, *, component: str = "restricted"
-) -> list[StandInDeb]:
-    """Packages of one branch that are empty, and bring another one's.
-
-    Args:
-        old: The branch in their names, such as 570; 580 with a later version is a name that lies.
-        version: The driver that they bring.
-        release: Ubuntu's.
-        kind: SERVER or DESKTOP.
-        component: Where the archive has them.
-    """
-    b, deb = f"-{driver_branch(version)}{kind}", deb_version(version, release)
-    found = []
-    for new in stack_packages(version, release, kind, component=component):
-        name = new.name.replace(b, f"-{old}{kind}")
-        if not new.name.startswith("nvidia-firmware"):
-            found.append(
-                StandInDeb(
-                    name,
-                    deb,
-                    new.source,
-                    (f"{new.name} (>= {version})",),
-                    component=component,
-                    section="oldlibs",
-                    description=f"Transitional package for {new.name}",
-                )
-            )
-    return found
-
-
 def _module_package(name: str, deb: str, component: str, *depends: str, **more: Any) -> StandInDeb:
     made = StandInDeb(name, deb, "linux-restricted-modules", depends, component=component, section="restricted/kernel")
     return replace(made, description="stand-in", **more)
