@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 
@@ -21,15 +21,14 @@ import benchmarks.inventory_load
 import benchmarks.noop_deploy
 import benchmarks.on_demand
 import benchmarks.pull_fleet
+import benchmarks.timed_verbs
 import benchmarks.verb_durations
 import benchmarks.weight_fetch
 from benchmarks import BenchmarkFailed
-from benchmarks.memory_fit.__main__ import plan_trial, run_folder
-from benchmarks.memory_fit.trial import EngineSettings, as_report
 from benchmarks.on_demand_results import LOAD_HEAD, MODEL_HEAD
 from cli.bench_options import JSON_OPTION, parse_counts
 from cli.output_file import write_output
-from cli.tables import format_size, print_table
+from cli.tables import Rows, format_size, print_table
 from lab import base_images
 from lab.machine_requirements import UnsupportedMachine
 from roles.progress import progress
@@ -64,16 +63,22 @@ def errors() -> Iterator[Callable[[str], None]]:
         raise click.ClickException(str(error)) from None
 
 
-class SentenceGroup(click.Group):
-    """A group whose help has the full first sentence of each command."""
+def print_report(file: str | None, text: str, head: tuple[str, ...], rows: Rows, *lines: str) -> None:
+    """Print a table and lines, and write a report's text to a file, if one is named."""
+    if file:
+        write_output(file, text)
+    print_table(head, rows)
+    for line in lines:
+        click.echo(line)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, one.get_short_help_str(1000)) for name, one in sorted(self.commands.items())])
+
+def describe_run(report: benchmarks.timed_verbs.Report, runs: int) -> str:
+    """The conditions of a benchmark, in a line."""
+    load = f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
+    return f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; {load}"
 
 
-@click.group(cls=SentenceGroup)
+@click.group()
 def main() -> None:
     """Measure Rigwright itself, beside other programs. Most need root; each prints figures and asserts none."""
 
@@ -90,29 +95,22 @@ def converge(release: str, runs: int, layers: tuple[str, ...], file: str | None)
     """
     with errors() as show:
         report = benchmarks.noop_deploy.measure(release, layers, runs, show)
-    if file:
-        write_output(file, report.as_json())
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             *(row.verb, str(row.hosts), f"{row.median:.2f}", f"{min(row.seconds):.2f}-{max(row.seconds):.2f}"),
             *(str(row.sessions), f"{report.ratio(row):.1f} x"),
         )
         for row in report.rows
     ]
-    print_table(("run", "hosts", "seconds", "from-to", "remote commands", "ansible takes"), rows)
+    head = ("run", "hosts", "seconds", "from-to", "remote commands", "ansible takes")
     versions = ", ".join(f"{name} {number}" for name, number in report.versions.items())
-    click.echo(
-        f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; {versions}; "
-        f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
-    )
+    print_report(file, report.as_json(), head, rows, f"{describe_run(report, runs)}; {versions}")
 
 
 @main.command()
 @RELEASE
 @RUNS
-@click.option(
-    "--hosts", "numbers", callback=parse_counts, default="1,8,20", show_default=True, help="Over how many of them."
-)
+@click.option("--hosts", "numbers", callback=parse_counts, default="1,8,20", show_default=True, help="How many hosts.")
 @LAYER
 @JSON_OPTION
 def start(release: str, runs: int, numbers: list[int], layers: tuple[str, ...], file: str | None) -> None:
@@ -122,30 +120,21 @@ def start(release: str, runs: int, numbers: list[int], layers: tuple[str, ...], 
     """
     with errors() as show:
         report = benchmarks.verb_durations.measure(release, layers, numbers, runs, show)
-    if file:
-        write_output(file, report.as_json())
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             *(row.verb, str(row.hosts or ""), f"{row.median:.2f}", f"{median(row.processor):.2f}", row.goal),
             *(f"{median(row.hosts_processor):.2f}", str(row.sessions or ""), format_size(row.peak_bytes)),
         )
         for row in report.rows
     ]
-    print_table(
-        ("verb", "hosts", "seconds", "processor s", "goal", "hosts' processor s", "remote commands", "memory"), rows
-    )
-    click.echo(
-        f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; "
-        f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
-    )
+    head = ("verb", "hosts", "seconds", "processor s", "goal", "hosts' processor s", "remote commands", "memory")
+    print_report(file, report.as_json(), head, rows, describe_run(report, runs))
 
 
 @main.command()
 @RELEASE
 @RUNS
-@click.option(
-    "--hosts", "numbers", callback=parse_counts, default="1,8", show_default=True, help="Over how many of them."
-)
+@click.option("--hosts", "numbers", callback=parse_counts, default="1,8", show_default=True, help="How many hosts.")
 @click.option("--realtime", is_flag=True, help="Commands and hosts have real-time priority while they are timed.")
 @LAYER
 @JSON_OPTION
@@ -159,50 +148,40 @@ def states(
     """
     with errors() as show:
         report = benchmarks.check_states.measure(release, layers, numbers, runs, show, realtime=realtime)
-    if file:
-        write_output(file, report.as_json())
     for state, lines in report.lines.items():
         click.echo("\n".join([f"{state}:", *lines, ""]))
-    rows: list[tuple[str, ...]] = []
-    for row in report.rows:
-        further = report.further(row)
-        rows.append(
-            (
-                *(row.verb, str(row.hosts), f"{row.median:.2f}", f"{min(row.seconds):.2f}-{max(row.seconds):.2f}"),
-                *(f"{report.ratio(row):.1f}", f"{median(row.processor):.2f}"),
-                *("" if further is None else f"{further:.2f}", f"{median(row.hosts_processor):.2f}", row.goal),
-            )
+    rows = [
+        (
+            *(row.verb, str(row.hosts), f"{row.median:.2f}", f"{min(row.seconds):.2f}-{max(row.seconds):.2f}"),
+            *(f"{report.ratio(row):.1f}", f"{median(row.processor):.2f}"),
+            "" if (further := report.further(row)) is None else f"{further:.2f}",
+            *(f"{median(row.hosts_processor):.2f}", row.goal),
         )
+        for row in report.rows
+    ]
     head = ("run", "hosts", "seconds", "from-to", "by one", "processor s", "each further", "hosts' processor s", "goal")
-    print_table(head, rows)
-    click.echo(
-        f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; "
-        f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
-    )
+    print_report(file, report.as_json(), head, rows, describe_run(report, runs))
 
 
 @main.command()
 @RUNS
-@click.option(
-    "--boxes", type=click.IntRange(2, 10_000), default=1000, show_default=True, help="Of the larger inventory."
-)
+@click.option("--boxes", type=click.IntRange(2, 10_000), default=1000, show_default=True, help="Of the larger one.")
 @JSON_OPTION
 def inventory(runs: int, boxes: int, file: str | None) -> None:
     """Time `validate` of inventories of many boxes that differ in name and address. Needs no root and no hosts."""
     with errors() as show:
         report = benchmarks.inventory_load.measure((1, boxes), runs, show)
-    if file:
-        write_output(file, report.as_json())
     fewest = median(report.rows[0].processor)
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             *(row.verb, str(row.hosts), f"{row.median:.2f}", f"{(used := median(row.processor)):.2f}"),
             *(f"{used / fewest:.1f}", format_size(row.peak_bytes), row.goal),
         )
         for row in report.rows
     ]
-    print_table(("run", "boxes", "seconds", "processor s", "by the first row", "memory", "goal"), rows)
-    click.echo(f"{report.date}, {report.cpus} CPUs, medians of {runs}; load {report.load[1]:.1f} at the end")
+    head = ("run", "boxes", "seconds", "processor s", "by the first row", "memory", "goal")
+    about = f"{report.date}, {report.cpus} CPUs, medians of {runs}; load {report.load[1]:.1f} at the end"
+    print_report(file, report.as_json(), head, rows, about)
 
 
 @main.command()
@@ -219,9 +198,7 @@ def fleet(runs: int, hosts: int, faulty: int, file: str | None) -> None:
         raise click.UsageError(f"--faulty: must be less than --hosts ({hosts})")
     with errors() as show:
         report = benchmarks.fleet_connections.measure(hosts, faulty, runs, show)
-    if file:
-        write_output(file, report.as_json())
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             *(str(row.hosts), str(row.faulty), f"{median(row.answered):.1f}", f"{median(row.ended):.1f}"),
             *(f"{median(row.processor):.2f}", f"{report.further_ms(row):.1f}" if row.hosts > 1 else ""),
@@ -230,9 +207,9 @@ def fleet(runs: int, hosts: int, faulty: int, file: str | None) -> None:
         for row in report.rows
     ]
     head = ("hosts", "faulty", "others answered s", "end s", "processor s", "ms/further host", "simulation s", "memory")
-    print_table(head, rows)
     limit = benchmarks.fleet_connections.LIMIT
-    click.echo(f"{report.date}, {report.cpus} CPUs, medians of {runs}; load {report.load:.1f}; limit {limit:.0f} s")
+    about = f"{report.date}, {report.cpus} CPUs, medians of {runs}; load {report.load:.1f}; limit {limit:.0f} s"
+    print_report(file, report.as_json(), head, rows, about)
 
 
 @main.command("fleet-verbs")
@@ -250,9 +227,7 @@ def fleet_verbs(release: str, runs: int, numbers: list[int], faulty: int, file: 
         raise click.UsageError(f"--faulty: must be less than --hosts ({max(numbers)})")
     with errors() as show:
         report = benchmarks.fleet_verbs.measure(release, numbers, faulty, runs, show)
-    if file:
-        write_output(file, report.as_json())
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             *(row.verb, str(row.hosts), str(row.faulty)),
             *(f"{median(row.seconds):.1f}", f"{median(row.processor):.2f}"),
@@ -265,8 +240,8 @@ def fleet_verbs(release: str, runs: int, numbers: list[int], faulty: int, file: 
         *("verb", "hosts", "faulty", "seconds", "processor s", "by the first", "ms/further host"),
         *("simulation s", "memory"),
     )
-    print_table(head, rows)
-    click.echo(f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; load {report.load:.1f}")
+    about = f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; load {report.load:.1f}"
+    print_report(file, report.as_json(), head, rows, about)
 
 
 @main.command()
@@ -287,25 +262,22 @@ def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
     """
     with errors() as show, TemporaryDirectory(prefix="rigwright-bench-", dir=folder) as scratch:
         report = benchmarks.weight_fetch.measure(Path(scratch), mebibytes, runs, show)
-    if file:
-        write_output(file, report.as_json())
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             *(row.what, f"{median(row.ours):.2f}", row.against, f"{median(row.theirs):.2f}" if row.theirs else ""),
             *(f"{row.ratio:.2f}" if row.ratio is not None else "", row.goal),
         )
         for row in report.rows
     ]
-    print_table(("case", "seconds", "beside", "seconds", "ratio", "goal"), rows)
-    click.echo(f"four boxes drew {report.uplink:.3f} of the model's bytes from the hub; goal: at most 1.05")
-    click.echo(f"{report.date}, {report.cpus} CPUs, {report.data_bytes / 1e9:.1f} GB, medians of up to {runs} runs")
+    share = f"four boxes drew {report.uplink:.3f} of the model's bytes from the hub; goal: at most 1.05"
+    about = f"{report.date}, {report.cpus} CPUs, {report.data_bytes / 1e9:.1f} GB, medians of up to {runs} runs"
+    head = ("case", "seconds", "beside", "seconds", "ratio", "goal")
+    print_report(file, report.as_json(), head, rows, share, about)
 
 
 @main.command()
 @click.option("--which", type=click.Choice(["vllm", "small"]), default="vllm", show_default=True, help="That is timed.")
-@click.option(
-    "--fleet", type=click.Choice(["vllm", "small"]), default="small", show_default=True, help="Of four boxes."
-)
+@click.option("--fleet", type=click.Choice(["vllm", "small"]), default="small", show_default=True, help="Of 4 boxes.")
 @RELEASE
 @click.option("--runs", type=click.IntRange(1, 100), default=1, show_default=True, help="How often it is made.")
 @JSON_OPTION
@@ -316,11 +288,8 @@ def envs(which: str, fleet: str, release: str, runs: int, file: str | None) -> N
     """
     with errors() as show:
         report = benchmarks.environment_install.measure(which, fleet, release, runs, show)
-    if file:
-        write_output(file, report.as_json())
-    print_table(("case", "seconds", "beside", "seconds", "ratio", "more", "goal"), report.table)
-    click.echo(report.fleet)
-    click.echo(report.about)
+    head = ("case", "seconds", "beside", "seconds", "ratio", "more", "goal")
+    print_report(file, report.as_json(), head, report.table, report.fleet, report.about)
 
 
 @main.command()
@@ -329,9 +298,7 @@ def envs(which: str, fleet: str, release: str, runs: int, file: str | None) -> N
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Of each load.")
 @click.option("--streams", callback=parse_counts, default="1,16,64", show_default=True, help="Concurrent requests.")
 @click.option("--crowd", type=click.IntRange(1, 1000), default=400, show_default=True, help="Streams, for memory.")
-@click.option(
-    "--litellm/--no-litellm", "with_litellm", default=True, show_default=True, help="Whether it is beside us."
-)
+@click.option("--litellm/--no-litellm", "with_litellm", default=True, show_default=True, help="Beside us or not.")
 @LAYER
 @JSON_OPTION
 def gateway(
@@ -357,11 +324,7 @@ def gateway(
     effort = benchmarks.gateway_overhead.Effort(rounds, seconds, tuple(streams), crowd)
     with errors() as show:
         report = benchmarks.gateway_overhead.measure(release, layers, effort, with_litellm, show)
-    if file:
-        write_output(file, report.as_json())
-    print_table((*GATEWAY, *BESIDE), report.table())
-    for line in (*report.goals(), report.about):
-        click.echo(line)
+    print_report(file, report.as_json(), (*GATEWAY, *BESIDE), report.table(), *report.goals(), report.about)
 
 
 @main.command()
@@ -378,12 +341,9 @@ def boxes(release: str, rounds: int, seconds: float, streams: list[int], file: s
     """
     with errors() as show:
         report = benchmarks.gateway_boxes.measure(release, rounds, seconds, streams, show)
-    if file:
-        write_output(file, report.as_json())
     head = ("streams", "P50 own", "P50 other", "P99 own", "P99 other", "+ P50", "+ P99")
-    print_table(head, report.table())
-    click.echo(report.goal())
-    click.echo(f"{report.date}, {report.cpus} CPUs, {report.rounds} rounds, load {report.load:.1f}")
+    about = f"{report.date}, {report.cpus} CPUs, {report.rounds} rounds, load {report.load:.1f}"
+    print_report(file, report.as_json(), head, report.table(), report.goal(), about)
 
 
 @main.command()
@@ -396,17 +356,15 @@ def pullers(boxes: int, file: str | None) -> None:
     """
     with errors() as show:
         report = benchmarks.pull_fleet.measure(boxes, show)
-    if file:
-        write_output(file, report.as_json())
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             *(row.round, str(row.boxes), str(row.verified), f"{row.requests / row.boxes:.2f}"),
             *(format_size(row.sent_bytes // row.boxes), f"{row.processor:.2f}", f"{row.seconds:.1f}"),
         )
         for row in report.rows
     ]
-    print_table(("round", "boxes", "verified", "requests/box", "bytes/box", "nginx processor s", "seconds"), rows)
-    click.echo(f"{report.date}, {report.cpus} CPUs, load {report.load:.1f}")
+    head = ("round", "boxes", "verified", "requests/box", "bytes/box", "nginx processor s", "seconds")
+    print_report(file, report.as_json(), head, rows, f"{report.date}, {report.cpus} CPUs, load {report.load:.1f}")
 
 
 @main.command("on-demand")
@@ -420,73 +378,21 @@ def pullers(boxes: int, file: str | None) -> None:
 @click.option("--kills", type=click.FloatRange(0, 3600), default=0, help="Seconds between kills of Rigwright's parts.")
 @click.option("--card", "with_card", is_flag=True, help="Memory of a stand-in card, not of the host.")
 @JSON_OPTION
-def on_demand(
-    release: str,
-    pairs: int,
-    seconds: float,
-    clients: int,
-    models: list[int],
-    residence: int,
-    with_router: bool,
-    kills: float,
-    with_card: bool,
-    file: str | None,
-) -> None:
+def on_demand(release: str, file: str | None, models: list[int], **extent: Any) -> None:
     """Time wakes beside bare starts of the engine, and random models beside llama-server's router mode.
 
     By llama.cpp on the processor of a throwaway host, with memory for one of two models, or two of more. Clients ask
     for models at random, half of them by streams; both servers get the same requests. A wake begins with the request of
     a client at the gateway and ends with the first token. Needs root and some ten minutes.
     """
-    effort = benchmarks.on_demand.OnDemandEffort(
-        pairs, seconds, clients, tuple(models), residence, with_router, kills, with_card
-    )
+    effort = benchmarks.on_demand.OnDemandEffort(models=tuple(models), **extent)
     with errors() as show:
         report = benchmarks.on_demand.measure(release, effort, show)
-    if file:
-        write_output(file, report.as_json())
     print_table(LOAD_HEAD, [one.table_row() for one in report.loads])
-    print_table(MODEL_HEAD, [row for one in report.loads for row in one.model_rows()])
-    for line in (line for one in report.loads for line in one.problems()):
-        click.echo(line)
-    click.echo(report.goal())
-    click.echo(f"{report.date}, {report.cpus} CPUs, {clients} clients, residence {residence} s, load {report.load:.1f}")
-
-
-@main.command("memory-fit")
-@click.option("--engine", type=click.Choice(["llama.cpp", "vllm"]), default="llama.cpp", show_default=True)
-@click.option("--server", default="", help="llama-server.")
-@click.option("--python", default="", help="The interpreter that has vLLM.")
-@click.option("--models", type=click.Path(file_okay=False, path_type=Path), required=True, help="For models and logs.")
-@click.option("--cards", type=click.IntRange(0, 64), default=0, show_default=True, help="Of a launch; 0: processor.")
-@click.option("--count", type=click.IntRange(1, 99), default=99, help="Models at most.")
-@click.option("--limit", type=click.FloatRange(1, 86400), default=3600, show_default=True, help="Seconds.")
-@JSON_OPTION
-@click.argument("arguments", nargs=-1)
-def memory_fit(
-    engine: str,
-    server: str,
-    python: str,
-    models: Path,
-    cards: int,
-    count: int,
-    limit: float,
-    file: str | None,
-    arguments: tuple[str, ...],
-) -> None:
-    """Compare predicted and measured memory of a real engine with models of random weights.
-
-    Each prediction is written to predictions.jsonl in the folder before the start. The trial goes on where an earlier
-    one in the folder ended. ARGUMENTS, after --, are further ones of the engine. Needs no root; on a machine without
-    Rigwright's packages `python -m benchmarks.memory_fit` is the same.
-    """
-    if not (python if engine == "vllm" else server):
-        raise click.UsageError("--python is missing" if engine == "vllm" else "--server is missing")
-    settings = EngineSettings(server, python, [*arguments])
-    with errors():
-        rows = run_folder(plan_trial(engine, cards, count), models, settings, cards, limit, click.echo)
-    if file:
-        write_output(file, json.dumps(as_report(rows), indent=1) + "\n")
+    about = f"{report.date}, {report.cpus} CPUs, {effort.clients} clients, residence {effort.residence} s"
+    rows = [row for one in report.loads for row in one.model_rows()]
+    problems = [line for one in report.loads for line in one.problems()]
+    print_report(file, report.as_json(), MODEL_HEAD, rows, *problems, report.goal(), f"{about}, load {report.load:.1f}")
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks import BenchmarkFailed
+from benchmarks import BenchmarkFailed, JsonReport
 from benchmarks.noop_deploy import own_lab
 from benchmarks.table_row import Row
 from checks.connections import connect_inventory
@@ -57,7 +57,7 @@ SET_ASIDE = f'into=$(mktemp -d {AWAY}.XXXXXX); for one in {MADE}; do if [ -e "$o
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(JsonReport):
     """All figures of a run."""
 
     date: str
@@ -76,10 +76,6 @@ class Report:
     """Bytes of packages that four boxes drew from outside, in terms of one's."""
     own_bytes: int
     """Of what puts environments together, which each box draws once for itself."""
-
-    def as_json(self) -> str:
-        """For programs."""
-        return json.dumps(asdict(self), indent=2) + "\n"
 
     @property
     def table(self) -> list[tuple[str, ...]]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import paramiko
 
-from benchmarks import BenchmarkFailed
+from benchmarks import BenchmarkFailed, JsonReport
 from benchmarks.ssh_simulation import FAULTS
 from benchmarks.timed_verbs import LAUNCHER
 from rigwright.project_root import ROOT
@@ -70,17 +70,13 @@ class FleetRow:
 
 
 @dataclass(frozen=True)
-class FleetReport:
+class FleetReport(JsonReport):
     """The measurement, and its machine."""
 
     date: str
     cpus: int
     load: float
     rows: list[FleetRow]
-
-    def as_json(self) -> str:
-        """For programs."""
-        return json.dumps(asdict(self), indent=2) + "\n"
 
     def further_ms(self, row: FleetRow) -> float:
         """Milliseconds of the controller's processor for each further host than the first row's."""

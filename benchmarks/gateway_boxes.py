@@ -7,19 +7,18 @@ the figures are the part of Rigwright, without the latency of a network.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 from bench.load_statistics import LoadTimes, parse_load_times, percentile
-from benchmarks import BenchmarkFailed
+from benchmarks import BenchmarkFailed, JsonReport
 from benchmarks.gateway_host import (
     PACED,
     PLAIN_PORT,
@@ -62,7 +61,7 @@ class BoxesRow:
 
 
 @dataclass(frozen=True)
-class BoxesReport:
+class BoxesReport(JsonReport):
     """All figures of a run."""
 
     date: str
@@ -88,10 +87,6 @@ class BoxesReport:
         word = "reached" if worst <= GOAL_S else "missed"
         said = f"at worst {1000 * worst:+.1f} ms; goal {1000 * GOAL_S:.0f} ms: {word}"
         return f"P99 of the first token of another box: {said}"
-
-    def as_json(self) -> str:
-        """All of it."""
-        return json.dumps(asdict(self), indent=1)
 
 
 def measure(

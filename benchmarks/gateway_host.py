@@ -26,7 +26,7 @@ from lab import engine_cache, tiny_model
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.project_root import ROOT
-from rigwright.supply.lock import rows_digest
+from rigwright.supply.lock import Artefact, render_lock
 
 REAL, PACED = "real", "paced"
 PORTS = {REAL: 8020, PACED: 8021}
@@ -200,18 +200,29 @@ def gateway() -> dict[str, object]:
     }
 
 
+def write_locked_model(folder: Path, lab: ThrowawayLab, name: str, size: tiny_model.LlamaSize, catalog: str) -> None:
+    """Write a model that the shelf lacks, and the catalogue and lock that name it."""
+    weight = lab.shelf_folder / f"{name}.gguf"
+    if not weight.exists():
+        tiny_model.write_model(weight, size=size)
+    row = Artefact(
+        kind="weight",
+        name=name,
+        version="1",
+        file=weight.name,
+        sha256=hashlib.sha256(weight.read_bytes()).hexdigest(),
+        size=weight.stat().st_size,
+        sources=(f"shelf:{weight.name}",),
+    )
+    texts = {f"catalog/{name}.toml": catalog, f"locks/{name}.lock.toml": render_lock([row], f"{name}.toml")}
+    for path, text in texts.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+
+
 def declare(folder: Path, lab: ThrowawayLab, host: LabHost) -> Path:
     """The operator's folder: catalogue, lock, weights on the shelf, and the inventory, which is returned."""
-    weight = lab.shelf_folder / "bench-rig.gguf"
-    tiny_model.write_model(weight, size=SIZE)
-    digest = hashlib.sha256(weight.read_bytes()).hexdigest()
-    row: dict[str, object] = {"kind": "weight", "name": "bench-rig", "version": "1", "file": weight.name}
-    row |= {"sha256": digest, "size": weight.stat().st_size, "sources": [f"shelf:{weight.name}"]}
-    lines = ["[[artefact]]", *(f"{key} = {json.dumps(value)}" for key, value in row.items()), ""]
-    head = f'schema = 1\nartefacts = 1\ndigest = "{rows_digest([row])}"\n'
-    for name, text in (("catalog/bench.toml", CATALOG), ("locks/bench.lock.toml", head + "\n".join(lines))):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    write_locked_model(folder, lab, "bench-rig", SIZE, CATALOG)
     variants = {REAL: "llamacpp/bench", PACED: "llamacpp/demo"}
     instances = {name: {"variant": variants[name], "port": port} for name, port in PORTS.items()}
     entry = {**host.inventory_keys, "instances": instances, "gateway": gateway(), "mirrors": {"shelf": [lab.shelf_url]}}

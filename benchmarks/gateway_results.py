@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median
 
 from bench.load_statistics import LoadTimes, percentile
+from benchmarks import JsonReport
 from benchmarks.gateway_host import LITELLM, PACED, PLAIN, PORT, SOCKET, TLS
 
 WAYS = (SOCKET, PORT, PLAIN, TLS, LITELLM)
@@ -92,7 +92,7 @@ class Large:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(JsonReport):
     """All figures of a run."""
 
     date: str
@@ -194,10 +194,6 @@ class Report:
             f"LiteLLM {self.litellm or f'left out: {self.skipped}'}; "
             f"load {self.load[0]:.1f} at the beginning, {self.load[1]:.1f} at the end"
         )
-
-    def as_json(self) -> str:
-        """For programs."""
-        return json.dumps(asdict(self), indent=1) + "\n"
 
 
 def _describe_load(row: Row) -> str:

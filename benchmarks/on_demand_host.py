@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shlex
@@ -17,14 +16,13 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from benchmarks import BenchmarkFailed
-from benchmarks.gateway_host import rigwright
+from benchmarks.gateway_host import rigwright, write_locked_model
 from benchmarks.noop_deploy import own_lab
 from benchmarks.on_demand_load import RandomLoad, RandomRequest
 from lab import engine_cache, tiny_model
 from lab.hosts import HostSpec, LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.project_root import ROOT
-from rigwright.supply.lock import rows_digest
 
 # Memory of models at the same time -> `host_memory`
 BUDGETS = {1: "1200M", 2: "1700M"}
@@ -168,17 +166,7 @@ def write_operator_folder(
     folder: Path, lab: ThrowawayLab, host: LabHost, models: dict[str, dict[str, Any]], budget: dict[str, Any]
 ) -> Path:
     """The operator's folder: catalogue, lock, weights on the shelf, and the inventory, which is returned."""
-    weight = lab.shelf_folder / f"{WEIGHT}.gguf"
-    if not weight.exists():
-        tiny_model.write_model(weight, size=SIZE)
-    digest = hashlib.sha256(weight.read_bytes()).hexdigest()
-    row: dict[str, object] = {"kind": "weight", "name": WEIGHT, "version": "1", "file": weight.name}
-    row |= {"sha256": digest, "size": weight.stat().st_size, "sources": [f"shelf:{weight.name}"]}
-    lines = ["[[artefact]]", *(f"{key} = {json.dumps(value)}" for key, value in row.items()), ""]
-    head = f'schema = 1\nartefacts = 1\ndigest = "{rows_digest([row])}"\n'
-    for name, text in (("catalog/sleeping.toml", CATALOG), ("locks/sleeping.lock.toml", head + "\n".join(lines))):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    write_locked_model(folder, lab, WEIGHT, SIZE, CATALOG)
     declared = {"variant": "llamacpp/sleeping", "start": "on-demand"}
     instances = {
         name: declared | {"port": FIRST_PORT + number} | keys for number, (name, keys) in enumerate(models.items())

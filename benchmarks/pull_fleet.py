@@ -9,12 +9,12 @@ import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import BenchmarkFailed
+from benchmarks import BenchmarkFailed, JsonReport
 from benchmarks.weights_fixtures import shared
 from rigwright.pull.publication import (
     GENERATION,
@@ -59,17 +59,13 @@ class PullRow:
 
 
 @dataclass(frozen=True)
-class PullReport:
+class PullReport(JsonReport):
     """All rounds."""
 
     date: str
     cpus: int
     load: float
     rows: list[PullRow]
-
-    def as_json(self) -> str:
-        """For a file."""
-        return json.dumps(asdict(self), indent=2)
 
 
 class SimulatedFleet:
@@ -94,8 +90,8 @@ class SimulatedFleet:
     def _publish_box(self, name: str, files: dict[str, str]) -> PublishedEntry:
         payload = PullPayload({**files, "manifest.json": json.dumps({"rig": name})}, {}, {}, {})
         content = payload.render()
-        sha256 = hashlib.sha256(content).hexdigest()
-        details = render_generation_details("fleet", name, _digest_machine(name), "0" * 64, "0" * 64, len(content))
+        sha256, machine = (hashlib.sha256(one).hexdigest() for one in (content, name.encode()))
+        details = render_generation_details("fleet", name, machine, "0" * 64, "0" * 64, len(content))
         statement = self._sign("generation", ((GENERATION, payload.digest), (PAYLOAD, sha256)), details)
         self._write(payload_file(sha256), content)
         self._write(metadata_file(name, self.serial), statement)
@@ -146,10 +142,6 @@ class SimulatedFleet:
             record.value["serial"] = published.serial
             record.write()
         return record.serial
-
-
-def _digest_machine(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def _read_processor(scratch: Path) -> float:

@@ -113,10 +113,8 @@ class DriverVersions:
     """The running kernel's release."""
     has_module: bool
     """Whether the running kernel has a module of the driver on disk."""
-    next_kernels: tuple[str, ...] = ()
-    """Releases of other kernels that can boot."""
     lacking: tuple[str, ...] = ()
-    """Those of them without a module of the driver."""
+    """Releases of other kernels that can boot, and have no module of the driver."""
 
 
 @dataclass(frozen=True)
@@ -336,6 +334,5 @@ def collect_driver_versions(survey: SurveyAnswers, rig: Rig) -> DriverVersions |
         library=library,
         kernel=kernel.running,
         has_module=own.get(kernel.running, False),
-        next_kernels=others,
         lacking=tuple(release for release in others if not own[release]),
     )

@@ -318,13 +318,8 @@ def test_secrets(survey: SurveyAnswers, gateway: tuple[str, Gateway]) -> None:
 def test_log_is_rotated(survey: SurveyAnswers, service_accounts: ServiceAccounts, gateway: tuple[str, Gateway]) -> None:
     gates = survey.read(GATES)
     text = gates.files.get(ROTATION)
-    what = (
-        "as declared"
-        if text == render_logrotate(service_accounts, OWNED_HEADER)
-        else "changed"
-        if text is not None
-        else "not there"
-    )
+    words = {None: "not there", render_logrotate(service_accounts, OWNED_HEADER): "as declared"}
+    what = words.get(text, "changed")
     shown = f"{ROTATION} {what}"
     rotation = ItemText(shown, f"{shown}: {digest_text(text)}" if text else shown)
     expect(rotation, f"{ROTATION} as declared", DEPLOY)

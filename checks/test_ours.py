@@ -33,7 +33,7 @@ from rigwright.model.roots import Roots
 from rigwright.monitoring.monitoring_units import PACKAGED_USER, MonitoringService, monitoring_folder
 from rigwright.nginx_package import LEFTOVER_FILES
 from rigwright.serving.instance_units import STOPPED
-from rigwright.weights.verification import REHASH, records_folder
+from rigwright.weights.verification import REHASH
 from rigwright.weights.weight_server import config_path
 
 MIB = 1 << 20
@@ -77,18 +77,8 @@ def test_ledger(survey: SurveyAnswers, roots: Roots, service_users: tuple[str, .
     own = host_command("chown root {0}; chmod 644 {0}", roots.ledger)
     restore = instruction(f"restore {roots.ledger} from a backup")
     expect(found, "a file owned by root", own if entry.kind == "file" else restore)
-    parts = (
-        roots.jobs,
-        roots.builds,
-        records_folder(roots),
-        roots.startup_records,
-        roots.memory_records,
-        roots.installations,
-        roots.generations,
-        roots.credentials,
-    )
     # files from before Rigwright are not Rigwright's, and have no record
-    made = [path for path in parts if f"dir {PurePosixPath(path).parent}" in ledger.lines]
+    made = [path for path in declared_folders(roots) if f"dir {PurePosixPath(path).parent}" in ledger.lines]
     wanted = [*(f"user {name}" for name in service_users), *(f"dir {path}" for path in made)]
     lacking = [line for line in wanted if line not in ledger.lines]
     expect(

@@ -143,7 +143,7 @@ def run_request(wanted: RunRequest, question: str = "") -> None:
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
 
     deploys = wanted.verb in ("deploy", "upgrade")
-    judge = require_deployable if deploys else _accept_rig
+    judge = require_deployable if deploys else lambda rig: rig
     # secrets of commands are refused here, before a host is reached
     with run_secret_commands() if deploys else nullcontext():
         found = load_hosts(wanted.inventory, wanted.limit)
@@ -197,10 +197,6 @@ def _run_on_hosts(wanted: RunRequest, rigs: dict[str, Rig], some: bool) -> None:
 def _host_pattern(inventory: str, host: str) -> str:
     """A pattern of pyinfra's for one host; its name would be the file's group where that is called like it."""
     return f"[{host[0]}]{host[1:]}" if host == Path(inventory).stem else host
-
-
-def _accept_rig(rig: Rig) -> Rig:
-    return rig
 
 
 def _reboot_consent(reboot: bool) -> dict[str, object]:

@@ -126,7 +126,7 @@ def down(lab: ThrowawayLab, every: bool) -> None:
 @click.command("list")
 def list_() -> None:
     """List the labs of this machine and their hosts."""
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (one.name, host.name, host.spec.release, host.address, _describe_checkout(one))
         for one in list_labs()
         for host in one.hosts

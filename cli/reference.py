@@ -192,17 +192,12 @@ def _render_symptoms() -> str:
             parts[name] = tuple(one for one in kind.causes if one not in COMMON_CAUSES)
     titles = ("Log line", "Likely cause and remedy", "Check")
     rows = {
-        title: ((_render_pattern(one.pattern), _describe_cause(one), one.check) for one in causes)
+        title: ((f"`{one.pattern}`", _describe_cause(one), one.check) for one in causes)
         for title, causes in parts.items()
     }
     return "\n".join(
         f"**{title}**\n\n{_render_markdown_table(titles, found)}" for title, found in rows.items() if parts[title]
     )
-
-
-def _render_pattern(pattern: str) -> str:
-    """A pattern as a page shows it, in a code span that a table can hold."""
-    return f"`{pattern}`"
 
 
 def _describe_cause(cause: Cause) -> str:

@@ -223,7 +223,7 @@ def _plan(order: RolloutOrder) -> RolloutState:
     """
     from cli.rollout_builds import without_copies
     from cli.rollout_plan import digest_inputs, print_batches, print_builders, survey_boxes
-    from cli.rollout_run import format_moment, read_clock
+    from rigwright.rollout.box_marker import format_moment, read_clock
 
     rigs = load_host_rigs(load_hosts(order.inventory, None))
     targets = {name: rigs[name] for name in load_hosts(order.inventory, order.limit)}

@@ -6,11 +6,11 @@ from cli.exit_codes import InvalidRequest, exit_on_interrupt
 from cli.inventory_loading import load_hosts
 from cli.prog_name import prog_name
 from cli.rollout_control import hold_rollout_lock, load_inventory_state, send_request
-from cli.rollout_run import BoxBefore, BoxUnreachable, format_moment, read_clock
+from cli.rollout_run import BoxBefore, BoxUnreachable
 from cli.rollout_steps import BoxSteps
 from cli.tables import print_prose
 from rigwright.problems import printable
-from rigwright.rollout.box_marker import BoxMarker, controller_name, describe_marker_refusal
+from rigwright.rollout.box_marker import BoxMarker, controller_name, describe_marker_refusal, format_moment, read_clock
 from rigwright.rollout.state_file import RolloutState, request_path, save_state, state_path
 
 

@@ -69,7 +69,7 @@ def find_changed_inputs(inventory: str, state: RolloutState) -> str:
 def find_late_refusal(inventory: str, state: RolloutState, names: Collection[str]) -> str:
     """Why boxes may not begin after a wait for their window, by the inputs and by all boxes as they are now."""
     from cli.rollout_plan import survey_boxes
-    from cli.rollout_run import read_clock
+    from rigwright.rollout.box_marker import read_clock
 
     settings = state.settings
     try:

@@ -13,7 +13,6 @@ from cli.exit_codes import HostUnreached
 from cli.inventory_loading import MAX_INVENTORY_BYTES
 from cli.plan import HostPlan, plan_box
 from cli.prog_name import prog_name
-from cli.rollout_run import format_moment
 from cli.tables import print_prose, print_table
 from rigwright.gateway.served_models import offers_of
 from rigwright.host_selection import format_hosts
@@ -24,6 +23,7 @@ from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.driver_facts import release_key
 from rigwright.nvidia.packages.driver_target import find_previous_driver, find_rollback_refusals
 from rigwright.rollout.batch_plan import RolloutBatch, RolloutBox
+from rigwright.rollout.box_marker import format_moment
 from rigwright.rollout.state_file import RolloutAction, RolloutSettings
 from rigwright.weights.weight_server import find_sharing_boxes
 from roles.connection_failures import describe_unreachable_host

@@ -6,13 +6,13 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeGuard
 
 from rigwright.model.maintenance_window import HORIZON, find_common_opening
 from rigwright.problems import printable
-from rigwright.rollout.box_marker import BoxMarker, describe_marker_refusal
+from rigwright.rollout.box_marker import BoxMarker, describe_marker_refusal, format_moment, read_clock
 from rigwright.rollout.state_file import BoxRecord, Phase, Request, RolloutState, save_state
 
 POLL_SECONDS = 1.0  # between two looks for a request during a soak, or outside of a window
@@ -77,16 +77,6 @@ class RolloutSteps(Protocol):
 
     def roll_back(self, name: str, generation: int) -> str:
         """Return a box to a generation; the reason if that failed."""
-
-
-def read_clock() -> datetime:
-    """The present moment."""
-    return datetime.now(timezone.utc)
-
-
-def format_moment(moment: datetime) -> str:
-    """A moment as state files and markers have it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass
@@ -243,10 +233,10 @@ class RolloutRun:
             found[name] = box
             self._require_present(name, box)
         # the boot before the first step of the rollout: later steps see whether the box has rebooted
-        first = {name: box for name, box in found.items() if self.state.boxes[name].boot is None}
         records = {
             name: {"before": box.generation, "boot": box.boot, "target": settings.to or box.previous}
-            for name, box in first.items()
+            for name, box in found.items()
+            if self.state.boxes[name].boot is None
         }
         claims = {name: {"state": "draining", "reason": "", **records.get(name, {})} for name in found}
         if self.state.builders:
@@ -256,9 +246,7 @@ class RolloutRun:
         failed |= self._mark_each({name: {**claims[name], "is_out": True} for name in claims if name not in failed})
         self.steps.drain([name for name in found if name not in failed])
         groups: dict[tuple[bool | None, str], list[str]] = {}
-        for name, box in found.items():
-            if name in failed:
-                continue
+        for name, box in ((name, box) for name, box in found.items() if name not in failed):
             record, consent = self.state.boxes[name], True if settings.reboot else None
             if record.boot != box.boot:
                 consent = False

@@ -91,7 +91,10 @@ class BoxSteps:
         """Wait for the requests of other boxes' gateways."""
         rigs = load_host_rigs(load_hosts(self.inventory, ",".join(names))) if names else {}
         lenders = [name for name, rig in rigs.items() if rig.gateway and rig.gateway.fleet.listener]
-        for name, left in self._map(lenders, _drain_box).items():
+        drained = self._map(
+            lenders, lambda box: box.run_and_parse(parse_left, render_drain_script(drain_seconds(box.rig.gateway)))
+        )
+        for name, left in drained.items():
             if isinstance(left, BoxUnreachable):
                 # its deploy says so, too
                 print_prose(f"{name}: not drained: {left}")
@@ -265,10 +268,6 @@ def find_serving_fault(box: ConnectedHost) -> str:
         raise BoxUnreachable(printable(error.message)) from None
     states = [observed.assess_state(one) for one in box.rig.instances if one.name in variants]
     return "; ".join(state.describe() for state in states if state.state not in SERVES)
-
-
-def _drain_box(box: ConnectedHost) -> int:
-    return box.run_and_parse(parse_left, render_drain_script(drain_seconds(box.rig.gateway)))
 
 
 def _print_failed(box: ConnectedHost, instance: Instance, finding: ProbeFinding) -> None:

@@ -183,9 +183,7 @@ def _print_assessments(made: list[Assessment], today: date) -> None:
         for gap in one.gaps:
             print_paragraph(f"{gap.what}: {gap.why}", lead="  unknown  ")
         click.echo()
-    rows: list[tuple[str, ...]] = [
-        (one.rig, *(str(one.count(state)) for state in STATES), str(len(one.gaps))) for one in made
-    ]
+    rows = [(one.rig, *(str(one.count(state)) for state in STATES), str(len(one.gaps))) for one in made]
     print_table(("rig", *STATES, "parts without data"), rows)
     for source in dict.fromkeys(source for one in made for source in one.sources):
         _print_source(source, today)

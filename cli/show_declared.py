@@ -72,7 +72,7 @@ def url(inventory: str, model: str | None, client: str | None, limit: str | None
     if not found:
         raise click.ClickException(f"{inventory}: nothing is served")
     if client is None:
-        rows: list[tuple[str, ...]] = [
+        rows = [
             (
                 one.host,
                 one.model,

@@ -20,6 +20,7 @@ NUMBER = re.compile(r"[-+~]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]+)?( (B|kB|MB
 MIN_COLUMN_WIDTH = 16  # columns that a cell keeps at least where it is broken
 SHORT_DIGEST = 12  # digits
 WIDTH = 200  # columns, where the output is no terminal
+Rows = Sequence[tuple[str, ...]]
 
 
 def is_terminal(*, err: bool = False) -> bool:
@@ -27,7 +28,7 @@ def is_terminal(*, err: bool = False) -> bool:
     return (sys.stderr if err else sys.stdout).isatty()
 
 
-def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WIDTH, broken: str = "") -> None:
+def print_table(columns: tuple[str, ...], rows: Rows, width: int = WIDTH, broken: str = "") -> None:
     """Print rows under their columns, without columns that are empty; where they are too wide, a line a cell.
 
     Args:

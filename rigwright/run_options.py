@@ -58,14 +58,6 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _is_driver_version(value: object) -> bool:
-    return isinstance(value, str) and bool(DRIVER_VERSION.fullmatch(value))
-
-
-def _is_switch(value: object) -> bool:
-    return parse_switch(value) is not None
-
-
 def _is_selection(value: object) -> bool:
     try:
         return isinstance(value, str) and bool(select_roles(value))
@@ -91,7 +83,10 @@ OWN_KEYS: dict[str, tuple[Callable[[object], bool], str]] = {
     "verb": (lambda value: value in VERBS, "deploy, upgrade, rollback or remove"),
     "to": (_is_number, "a generation's number, 1 or more"),
     "driver": (_is_truth, "true or false"),
-    "driver_version": (_is_driver_version, "a driver's version, such as 580.178.04"),
+    "driver_version": (
+        lambda value: isinstance(value, str) and bool(DRIVER_VERSION.fullmatch(value)),
+        "a driver's version, such as 580.178.04",
+    ),
     "keep_weights": (_is_truth, "true or false"),
     "reboot": (_is_truth, "true or false"),
     "only": (_is_selection, f"roles, comma-separated: {', '.join(NEEDS)}"),
@@ -99,7 +94,7 @@ OWN_KEYS: dict[str, tuple[Callable[[object], bool], str]] = {
     "accept_older": (_is_number, "the serial of a signed lock or bundle"),
     "existing_service": (lambda value: parse_existing_service(value) is not None, RULE),
     "switch": (
-        _is_switch,
+        lambda value: parse_switch(value) is not None,
         "INSTANCE:ENGINE/NAME, an instance and a variant, with :CARDS such as 0,1 if it gets others",
     ),
 }

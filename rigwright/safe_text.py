@@ -17,6 +17,11 @@ def printable(line: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
+def printable_lines(text: str) -> str:
+    """Several lines, each printable."""
+    return "\n".join(map(printable, text.splitlines()))
+
+
 def wrap_words(text: str, width: int, first: str = "", others: str = "") -> list[str]:
     """A text in lines that break between words alone: a word that is too long is one to copy, such as a path.
 

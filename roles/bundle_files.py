@@ -31,11 +31,7 @@ def find_changed_packages(wanted: TargetState, *, upgrading: bool = False) -> li
     if files or find_missing_host_packages(rig, facts):
         files += rig.bundle.packages(facts.system).files
     # in a thread: the deploy lock needs its signs of life
-    return list(filter(None, gevent.get_hub().threadpool.apply(_hash_files, (tuple(files),))))
-
-
-def _hash_files(files: tuple[LocalFile, ...]) -> list[str]:
-    return [_describe_change(file) for file in files]
+    return list(filter(None, gevent.get_hub().threadpool.apply(lambda: [_describe_change(file) for file in files])))
 
 
 @cache  # boxes of an inventory mostly share a bundle

@@ -6,13 +6,13 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from paramiko import Channel, SSHException
 
-from rigwright.problems import printable
+from rigwright.safe_text import printable, printable_lines
 from roles.login_shell import render_line
 
 LIMIT = 3600.0  # seconds without a byte: hashing all weights takes long, and so does a load on a CPU
@@ -90,11 +90,6 @@ def is_root_denial(message: str) -> bool:
 
 class RootCommandFailed(Exception):
     """A command that fails on the host, in its own words."""
-
-
-def strip_control_characters(text: str) -> str:
-    """A host's output, without characters that could write elsewhere on a terminal than where it belongs."""
-    return "\n".join(map(printable, text.splitlines()))
 
 
 @dataclass(frozen=True)
@@ -230,28 +225,22 @@ def run_command(
         reader = threading.Thread(target=_drain_stderr, args=(channel, complaint), daemon=True)
         reader.start()
         out = bytearray()
-        try:
+        with _as_connection_gone(limit):
             send_stdin(channel, stdin.encode(), allowed, last=rest is None)
-        except BROKEN as error:
-            raise _as_connection_gone(error, limit) from error
         last = None
         while rest and last is None:
-            try:
+            with _as_connection_gone(limit):
                 _receive_output(channel, allowed, most, out, line=True)
-            except BROKEN as error:
-                raise _as_connection_gone(error, limit) from error
             begun, ended_line, after = out.partition(b"\n")
             if not ended_line:
                 break
             last, out = rest(bytes(begun)), after
         allowed.whole = whole
-        try:
+        with _as_connection_gone(limit):
             if rest:
                 send_stdin(channel, (last or "").encode(), allowed)
             _receive_output(channel, allowed, most, out, heard=heard)
             status = wait_for_exit(channel, limit)
-        except BROKEN as error:
-            raise _as_connection_gone(error, limit) from error
         reader.join(limit)
     if status < 0 and not is_connected(target):
         raise ConnectionGone("the session ended")
@@ -293,8 +282,14 @@ def read_bounded_lines(file: Any) -> Iterator[bytes]:
     return iter(lambda: file.readline(LONGEST), b"")
 
 
-def _as_connection_gone(error: BaseException, limit: float) -> ConnectionGone:
-    return error if isinstance(error, HostTooSlow) else ConnectionGone(str(error) or f"no answer for {limit:.0f} s")
+@contextmanager
+def _as_connection_gone(limit: float) -> Iterator[None]:
+    try:
+        yield
+    except HostTooSlow:
+        raise
+    except BROKEN as error:
+        raise ConnectionGone(str(error) or f"no answer for {limit:.0f} s") from error
 
 
 def send_bytes(channel: Channel, data: bytes, allowed: TransferAllowance) -> None:
@@ -330,10 +325,8 @@ def send_stdin(channel: Channel, stdin: bytes, allowed: TransferAllowance, *, la
         send_bytes(channel, stdin, allowed)
         if last:
             channel.shutdown_write()
-    except HostTooSlow:
-        raise
-    except OSError:
-        if not channel.exit_status_ready():
+    except OSError as error:
+        if isinstance(error, HostTooSlow) or not channel.exit_status_ready():
             raise
 
 
@@ -378,14 +371,12 @@ def _receive_output(
 
 def _drain_stderr(channel: Channel, into: list[bytes]) -> None:
     found = bytearray()
-    try:
+    # the other stream reports a lost connection
+    with suppress(*BROKEN):
         while piece := channel.recv_stderr(PIECE):
             found += piece
             del found[:-KEPT]
-    except BROKEN:
-        return  # the other stream says so
-    finally:
-        into.append(bytes(found))
+    into.append(bytes(found))
 
 
 class RootShell:
@@ -405,5 +396,5 @@ class RootShell:
         printed = answer.out.decode(errors="replace")
         if answer.status:
             words = answer.err.decode(errors="replace").strip() or printed.strip()[-1000:]
-            raise RootCommandFailed(strip_control_characters(words) or f"exit status {answer.status}")
+            raise RootCommandFailed(printable_lines(words) or f"exit status {answer.status}")
         return printed

@@ -189,9 +189,20 @@ def _finding(
             why = "whether this version is affected is unknown"
             # a closed way stays closed, whatever the version
             paths = [one if one.state == "closed" else PathState(one.path, "unknown", why) for one in paths]
+    return _shipped_finding(component, identifier, keys, keys.aliases, paths, keys.note or "")
+
+
+def _shipped_finding(
+    component: Component,
+    identifier: str,
+    keys: AdvisoryKeys | BulletinKeys,
+    aliases: tuple[str, ...],
+    paths: Sequence[PathState],
+    note: str = "",
+) -> AdvisoryFinding:
     return AdvisoryFinding(
         advisory=identifier,
-        aliases=keys.aliases,
+        aliases=aliases,
         component=component.key,
         version=component.version,
         place=component.place,
@@ -199,7 +210,7 @@ def _finding(
         paths=tuple(paths),
         summary=keys.summary,
         source=keys.source,
-        note=keys.note or "",
+        note=note,
         origin="shipped data",
     )
 
@@ -294,26 +305,11 @@ def _bulletins(found: Iterable[Component], data: MaintainedData) -> Iterator[Adv
             affected = _is_below(component, keys)
             if affected is False:
                 continue
+            state = PathState("", "unknown", "the bulletin does not name this version's branch")
             if affected:
-                paths = [
-                    PathState(
-                        "local processes that open the cards' device files", "open", _describe_fix(component, keys)
-                    )
-                ]
-            else:
-                paths = [PathState("", "unknown", "the bulletin does not name this version's branch")]
-            yield AdvisoryFinding(
-                advisory=identifier,
-                aliases=keys.cves,
-                component=component.key,
-                version=component.version,
-                place=component.place,
-                state=_combine_states(paths),
-                paths=tuple(paths),
-                summary=keys.summary,
-                source=keys.source,
-                origin="shipped data",
-            )
+                fix = _describe_fix(component, keys)
+                state = PathState("local processes that open the cards' device files", "open", fix)
+            yield _shipped_finding(component, identifier, keys, keys.cves, [state])
 
 
 def _is_below(component: Component, keys: BulletinKeys) -> bool | None:

@@ -125,18 +125,6 @@ class Feature:
     """Groups of the lock that a package manager installs as root; `RELEASE` at the end stands for each release."""
 
 
-def _no_values(rig: Rig) -> Mapping[str, object]:
-    return {}
-
-
-def _no_facts(output: HostOutput) -> Mapping[str, object]:
-    return {}
-
-
-def _no_packages(rig: Rig, system: str) -> Iterable[str]:
-    return ()
-
-
 @dataclass(frozen=True)
 class FactSource:
     """The facts of one feature, and the packages that it needs; rigwright.plan.host_probe lists all sources."""
@@ -144,11 +132,11 @@ class FactSource:
     name: str
     template: str = ""
     """The script in templates/ that reports its facts; empty without any."""
-    values: Callable[[Rig], Mapping[str, object]] = _no_values
+    values: Callable[[Rig], Mapping[str, object]] = lambda rig: {}
     """The values of that template."""
     schema: Schema = field(default_factory=dict)
     """Key that the script reports -> types of its values."""
-    read: Callable[[HostOutput], Mapping[str, object]] = _no_facts
+    read: Callable[[HostOutput], Mapping[str, object]] = lambda output: {}
     """Field of `rigwright.model.fact_types.HostFacts` -> its value, from what the script has reported."""
-    packages: Callable[[Rig, str], Iterable[str]] = _no_packages
+    packages: Callable[[Rig, str], Iterable[str]] = lambda rig, system: ()
     """The distribution's packages that a rig needs for it on a release; `""` for those of all releases."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,12 +162,8 @@ class _MessageParts:
 
 def _find_count(*places: Any) -> int | None:
     """The first whole number that is there: tables, each followed by a name in it."""
-    for table, name in _pairs(places):
+    for table, name in zip(places[::2], places[1::2], strict=True):
         found = table.get(name)
         if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 1 << 40:
             return found
     return None
-
-
-def _pairs(places: tuple[Any, ...]) -> Iterator[tuple[Mapping[str, Any], str]]:
-    return zip(places[::2], places[1::2], strict=True)

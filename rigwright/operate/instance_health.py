@@ -172,11 +172,6 @@ class InstanceHealth:
         """Its state alone."""
         return AssessedState(self.instance, self.state, self.note)
 
-    @property
-    def is_well(self) -> bool:
-        """Whether it serves."""
-        return self.assessed.is_ready
-
 
 def health_request(rig: Rig | None, *, evidence: bool = True) -> dict[str, object]:
     """The request of a look at a host (checks/survey/host/health.py); for an unknown rig, the part that needs no

@@ -7,12 +7,7 @@ from types import MappingProxyType
 
 from rigwright.host.script_output import HostOutput, number, one_of, sha256
 from rigwright.model.inventory_feature import FactSource
-from rigwright.model.rig import Rig
 from rigwright.supply.supply_signatures import AcceptedSerial
-
-
-def _probe_values(rig: Rig) -> Mapping[str, object]:
-    return {"accepted_serials": rig.roots.accepted_serials}
 
 
 def _read_facts(output: HostOutput) -> Mapping[str, object]:
@@ -23,7 +18,7 @@ def _read_facts(output: HostOutput) -> Mapping[str, object]:
 SIGNATURE_FACTS = FactSource(
     "signatures",
     "signatures/state.sh.j2",
-    _probe_values,
+    lambda rig: {"accepted_serials": rig.roots.accepted_serials},
     {"accepted_serial": (one_of("lock", "bundle"), number, sha256)},
     _read_facts,
 )

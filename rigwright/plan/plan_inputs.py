@@ -192,14 +192,10 @@ UNIT_SUFFIXES = (".service", ".socket")
 """The suffixes of units that systemd runs or holds something for; a target and a slice are nothing without those."""
 
 
-def _list_orphaned_paths(rig: Rig) -> dict[str, object]:
-    return {"undeclared": sorted(path for one in list_orphans(rig) for path in one.paths)}
-
-
 ORPHAN_FACTS = FactSource(
     "orphans",
     "probe/orphans.sh.j2",
-    _list_orphaned_paths,
+    lambda rig: {"undeclared": sorted(path for one in list_orphans(rig) for path in one.paths)},
     {"undeclared": (path,)},
     lambda output: {"undeclared": frozenset(output.all("undeclared"))},
 )

@@ -209,10 +209,6 @@ def _describe_generation_difference(found: ObservedServing, wanted: Generation) 
     return f"generation {found.current} differs: {said or 'scripts or records around its services'}"
 
 
-def _is_always(wanted: TargetState) -> bool:
-    return True
-
-
 def _removal_steps(role: str, wanted: TargetState) -> list[DeployStep]:
     """Removals of a role that have no row otherwise."""
     there = wanted.facts.undeclared
@@ -221,14 +217,6 @@ def _removal_steps(role: str, wanted: TargetState) -> list[DeployStep]:
         for one in list_orphans(wanted.rig)
         if one.role == role and not there.isdisjoint(one.paths)
     ]
-
-
-def _network_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
-    return _removal_steps("network", wanted)
-
-
-def _nvidia_card_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
-    return _removal_steps("nvidia_cards", wanted)
 
 
 def _self_check_steps(wanted: TargetState, found: ObservedServing) -> list[DeployStep]:
@@ -248,18 +236,18 @@ class DeployStage:
     role: str
     pending: Callable[[TargetState, ObservedServing], list[DeployStep]]
     """The changes that it would make to a host, as far as a plan has them."""
-    applies: Callable[[TargetState], bool] = _is_always
+    applies: Callable[[TargetState], bool] = lambda wanted: True
     """Whether there is anything for it to see to."""
 
 
 STAGES = (
     DeployStage("base", _base_steps),
-    DeployStage("network", _network_steps),
+    DeployStage("network", lambda wanted, _: _removal_steps("network", wanted)),
     DeployStage("tools", _tools_steps),
     DeployStage("nvidia_driver", _nvidia_driver_steps, lambda wanted: bool(wanted.driver or wanted.facts.driver_ours)),
     DeployStage(
         "nvidia_cards",
-        _nvidia_card_steps,
+        lambda wanted, _: _removal_steps("nvidia_cards", wanted),
         lambda wanted: (
             not wanted.rig.driver.managed
             and bool(

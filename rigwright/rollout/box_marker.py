@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Iterable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,6 +27,16 @@ from rigwright.validated_types import PLAIN, Digits, matching
 
 MOST_BYTES = 1 << 16
 Controller = Annotated[str, matching(rf"{PLAIN}{{1,4500}}", "a controller, as USER@MACHINE:INVENTORY")]
+
+
+def read_clock() -> datetime:
+    """The present moment."""
+    return datetime.now(timezone.utc)
+
+
+def format_moment(moment: datetime) -> str:
+    """A moment as state files and markers have it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class BoxMarker(FrozenModel):

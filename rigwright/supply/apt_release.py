@@ -149,12 +149,7 @@ def find_suite_faults(
         return [(path, f"is for {' or '.join(sorted(found.names)) or 'no suite'}, not {suite.suite}")]
     if (suite.signed, suite.valid_until) != (found.signed, found.valid_until):
         return [(path, f"is dated {found.signed}, valid until {found.valid_until}; the index says otherwise")]
-    lists = {
-        one.removeprefix(f"{suite.folder}/"): known for one, known in files.items() if _is_below(one, suite.folder)
-    }
+    below = f"{suite.folder}/"
+    lists = {one.removeprefix(below): known for one, known in files.items() if one.startswith(below)}
     other = [name for name, known in lists.items() if name not in SIGNED + APART and found.sums.get(name) != known]
     return [(f"{suite.folder}/{name}", "does not match the hash signed by its archive") for name in other]
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path.startswith(f"{folder}/")

@@ -16,6 +16,7 @@ from pyinfra.api.exceptions import ConnectError
 from rigwright.host import script_output
 from rigwright.host.script_output import HostOutput
 from rigwright.render import render
+from rigwright.safe_text import printable_lines
 from roles import root_shell
 from roles.deploy_lock import find_deploy_lock
 
@@ -63,7 +64,7 @@ class ReconnectingShell:
             if answer.status == 0:
                 return answer.lines
             said = (answer.err or answer.out).decode(errors="replace").strip()
-            raise HostLost(f"`{_shorten_command(command)}` failed: {root_shell.strip_control_characters(said)}")
+            raise HostLost(f"`{_shorten_command(command)}` failed: {printable_lines(said)}")
 
     def read_facts(self, template: str, schema: script_output.Schema, **values: object) -> HostOutput:
         """The output of a template's script.
@@ -122,9 +123,7 @@ class ReconnectingShell:
             with root_shell.close_after(session, LOST):
                 said = session.makefile_stderr("rb").read(root_shell.KEPT).decode(errors="replace")
         if status > 0 or (status < 0 and root_shell.is_connected(self.host)):
-            raise HostLost(
-                f"{target} cannot be written: {root_shell.strip_control_characters(said.strip()) or 'dd was ended'}"
-            )
+            raise HostLost(f"{target} cannot be written: {printable_lines(said.strip()) or 'dd was ended'}")
         if status < 0:
             raise EOFError("the session ended")
 

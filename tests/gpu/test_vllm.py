@@ -25,7 +25,7 @@ from tests.gpu.gateway_instances import (
 from tests.gpu.gpu_machine import INVENTORY, GpuMachine
 from tests.gpu.vllm_bundle import ONE, TWO, write_inventory
 from tests.hosts.hub_models import run_rigwright
-from tests.hosts.support import red_check_lines, red_checks, run_deploy, run_plan, wait_until
+from tests.hosts.support import deploy, red_check_lines, red_checks, run_deploy, run_plan, wait_until
 from tests.stand_ins.vllm_model import ANSWER
 
 pytestmark = pytest.mark.skipif(
@@ -119,7 +119,7 @@ def test_a_drift_turns_its_check_red(
         assert identifiers <= found
     finally:
         machine.run(cure or "true")
-        assert run_deploy(single_card_machine).status == 0
+        deploy(single_card_machine)
     wait_until(lambda: red_check_lines(single_card_machine) == {}, "all checks hold again", 60)
 
 

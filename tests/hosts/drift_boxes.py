@@ -16,7 +16,7 @@ from tests.hosts.driver_box import KERNELS, NEW, OLD
 from tests.hosts.gateway_box import DEMO, GatewayBox
 from tests.hosts.monitoring_box import TOKEN, AlertWebhook, host_entry
 from tests.hosts.nvidia_drifts import ANOTHER, DECLARED, ONE, OTHER, SOURCE, publish_archive
-from tests.hosts.support import run_deploy, write_inventory
+from tests.hosts.support import deploy, write_inventory
 from tests.stand_ins import card_faults
 
 
@@ -30,8 +30,7 @@ def boot_serving(lab: ThrowawayLab, release: str, folder: Path, layer: str) -> D
     share = {"address": host.address, "allow": [str(lab.subnet)]}
     instances = {"chat": DEMO, "chat2": {**DEMO, "port": SECOND}}
     inventory = write_inventory(folder, lab, host, instances=instances, gateway=box.gateway_entry(), share=share)
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     return DriftHost(host, inventory, shell_variables(host))
 
 
@@ -42,8 +41,7 @@ def boot_monitored(lab: ThrowawayLab, release: str, folder: Path, layer: str) ->
         folder, lab, host, **host_entry(lab, host, AlertWebhook(port=9), heartbeat_receiver=None)
     )
     (folder / "ops.token").write_text(f"{TOKEN}\n")
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     return DriftHost(host, inventory, shell_variables(host))
 
 

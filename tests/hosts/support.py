@@ -66,6 +66,13 @@ def run_deploy(inventory: Path, *options: str, file: Path = ROOT / "deploy.py", 
     return PyinfraRun(done.returncode, json.loads(done.stdout) if done.stdout.startswith("{") else {}, done.stderr)
 
 
+def deploy(inventory: Path, *options: str, file: Path = ROOT / "deploy.py", **environment: str) -> PyinfraRun:
+    """Run a deploy that succeeds."""
+    run = run_deploy(inventory, *options, file=file, **environment)
+    assert run.status == 0, run.said
+    return run
+
+
 def run_plan(inventory: Path) -> PyinfraRun:
     """The plan of a deploy."""
     return run_deploy(inventory, "--dry")

@@ -190,7 +190,7 @@ def test_each_state_is_timed_and_the_first_lines_of_check_state_its_cause(tmp_pa
 
 def test_memory_of_engines(tmp_path: Path) -> None:
     engine = ROOT / "tests/stand_ins/allocating_engine.py"
-    said = benchmark("memory-fit", "--server", engine, "--models", tmp_path, "--count", "1")
+    said = run("benchmarks.memory_fit", "--server", engine, "--models", tmp_path, "--count", "1")
     assert "5 variants, 6 starts, 0 failed" in said
 
 

@@ -16,7 +16,7 @@ from lab.throwaway_lab import ThrowawayLab
 from tests.forged_bundles import TRACE, forge_package, rewrite_index
 from tests.hosts.containers_box import BOTH, BUNDLE, DEVICES, DISKS, FOUR, IMAGE, NEWER, TOOLKIT, ContainersBox
 from tests.hosts.driver_box import NEW, OLD, single_release_mark
-from tests.hosts.support import isolate_host, red_checks, run_deploy, run_plan, wait_until
+from tests.hosts.support import deploy, isolate_host, red_checks, run_deploy, run_plan, wait_until
 from tests.stand_ins.nvidia import container_packages
 
 OWN_DOCKER = "28.5.1"
@@ -38,8 +38,7 @@ def box(containers_box: Callable[[], ContainersBox]) -> Iterator[ContainersBox]:
 def test_containers_come_with_their_cards_and_go_without_a_trace(box: ContainersBox) -> None:
     box.declare_containers(**BOTH)
     predicted = run_plan(box.inventory).planned_operations
-    first = run_deploy(box.inventory)
-    assert first.status == 0, first.said
+    first = deploy(box.inventory)
     assert set(first.changed_operations) <= set(predicted)
     assert (box.toolkit_versions, box.held_packages & FOUR) == ({TOOLKIT}, FOUR)
     assert box.docker_options == NVIDIA | {"log-driver": "journald"}
@@ -217,8 +216,7 @@ def test_a_blank_host_without_a_network_gets_docker_and_podman_from_a_bundle(
     words = [sys.executable, "-m", "cli", "bundle", str(inventory), "--system", release]
     done = subprocess.run(words, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stderr
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     assert host.run("docker info -f '{{.ServerVersion}}' && podman info -f '{{.Host.OCIRuntime.Name}}'")
     assert red_checks(inventory) == set()
     assert run_deploy(inventory).changed_operations == []
@@ -243,8 +241,7 @@ def test_containers_that_are_not_declared_any_more_are_let_go(box: ContainersBox
     box.declare_containers(**BOTH)
     box.run_rig("deploy")
     box.declare_containers()
-    released = run_deploy(box.inventory)
-    assert released.status == 0, released.said
+    released = deploy(box.inventory)
     assert released.changed_operations == ["Container toolkit | Stop managing containers"]
     assert (box.toolkit_versions, box.held_packages & FOUR) == ({TOOLKIT}, set())
     assert box.host.run("ls /etc/apt/*/rigwright-containers /etc/docker/daemon.json 2>/dev/null", check=False) == ""

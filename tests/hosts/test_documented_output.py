@@ -12,7 +12,7 @@ import pytest
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.documented_output import all_outputs, normalise_output
-from tests.hosts.support import deploy_command, run_deploy, wait_until
+from tests.hosts.support import deploy, deploy_command, wait_until
 from tests.hosts.test_deploy_lock import HELD, keep_waiting
 from tests.hosts.test_generations import declare
 from tests.unit.pseudo_terminal import run_on_terminal
@@ -41,8 +41,7 @@ def test_a_host_says_what_readme_shows(lab: ThrowawayLab, converged: LabHost, tm
         assert normalise_output(line) in told, told
 
     wide = box1("wide", "llamacpp/wide")
-    run = run_deploy(wide)
-    assert run.status == 0, run.said
+    deploy(wide)
     terminal_output("rollback", wide, "--to", "1")
     told = f"{terminal_output('status', wide)} {terminal_output('generations', wide)}"
     # a throwaway host does not count what an instance holds of its memory

@@ -11,7 +11,7 @@ from lab.throwaway_lab import ThrowawayLab
 from tests.hosts import env_box
 from tests.hosts.conftest import BootHost
 from tests.hosts.env_box import EnvironmentServers
-from tests.hosts.support import deploy_command, red_checks, run_deploy, run_plan, wait_until
+from tests.hosts.support import deploy, deploy_command, red_checks, run_deploy, run_plan, wait_until
 from tests.stand_ins.hub.faults import EndlessAnswer, flipped_byte, truncated_content
 
 # neither Python nor what installs packages is the release's own
@@ -50,8 +50,7 @@ def test_it_comes_and_stays(lab: ThrowawayLab, boot: BootHost, env_servers: Envi
     host = boot()
     inventory = env_box.write_env_inventory(tmp_path, lab, host, env_servers)
     planned = run_plan(inventory).planned_operations
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    run = deploy(inventory)
     assert set(run.changed_operations) <= set(planned)
     assert "Engines | Install small" in run.changed_operations
     assert host.run("ls /srv/models") == ""  # an installed wheel is not kept twice
@@ -75,7 +74,7 @@ def _series(version: str) -> str:
 def test_each_drift_is_seen(lab: ThrowawayLab, boot: BootHost, env_servers: EnvironmentServers, tmp_path: Path) -> None:
     host = boot()
     inventory = env_box.write_env_inventory(tmp_path, lab, host, env_servers)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     folder = env_box.environment_folder(host)
     host.run(f"cp -a {folder} /root/kept")
     for what, (change, seen) in DRIFTS.items():
@@ -116,8 +115,7 @@ def test_unlocked_files_never_get_there(
     assert host.run(f"ls -A {env_box.FOLDER}") == ""
     poisoned = f"/srv/models/{wheel.package_path}"
     host.run(f"mkdir -p $(dirname {poisoned}) && rm -f {poisoned} && head -c {wheel.size} /dev/zero > {poisoned}")
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    run = deploy(inventory)
     assert red_checks(inventory) == set()
 
 
@@ -141,8 +139,7 @@ def test_a_power_cut_in_a_step_of_it_leaves_nothing_half_done(
     host.start()
     host.wait()
     assert host.run(f"ls {env_box.FOLDER}/small-*/build.json 2>/dev/null", check=False) == ""
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     assert red_checks(inventory) == set()
     assert host.run(f"ls -A {env_box.FOLDER}").split() == [Path(env_box.environment_folder(host)).name]
     assert host.run("ls /var/lib/rigwright/build") == ""
@@ -154,14 +151,14 @@ def test_two_lie_side_by_side_and_what_nothing_needs_goes(
 ) -> None:
     host = boot()
     whole = env_box.write_env_inventory(tmp_path / "one", lab, host, env_servers, keep_generations=2)
-    assert run_deploy(whole).status == 0
+    deploy(whole)
     first = env_box.environment_folder(host)
     less = [row for row in env_servers.packages if row.name != "pathspec"]
     smaller = env_box.write_env_inventory(tmp_path / "two", lab, host, env_servers, packages=less, keep_generations=2)
-    assert run_deploy(smaller).status == 0
+    deploy(smaller)
     assert len(host.run(f"ls {env_box.FOLDER}").split()) == 2
     assert red_checks(smaller) == set()
     alone = env_box.write_env_inventory(tmp_path / "three", lab, host, env_servers, packages=less, keep_generations=1)
-    assert run_deploy(alone).status == 0
+    deploy(alone)
     (left,) = host.run(f"ls -d {env_box.FOLDER}/*").split()
     assert left != first

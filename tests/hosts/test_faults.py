@@ -18,6 +18,7 @@ from tests.hosts.support import (
     KEY_FILE,
     PORT,
     api_key,
+    deploy,
     deploy_command,
     is_serving,
     main_pid,
@@ -51,7 +52,7 @@ def test_a_crash_between_writing_a_generation_and_activating_it_is_finished_by_t
         "Serving | Activate generation",
         "Serving | Record what is installed",
     ]
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     assert main_pid(converged) != old
     assert red_checks(inventory) == set()
     assert run_deploy(inventory).changed_operations == []
@@ -112,8 +113,7 @@ def test_a_key_of_the_operators_reaches_the_service_and_nothing_else(
     instances = {"chat": {"variant": "llamacpp/demo", "port": PORT, "api_key_file": str(tmp_path / "key")}}
     inventory = write_inventory(tmp_path, lab, converged, instances=instances)
     old = main_pid(converged)
-    run = run_deploy(inventory, "--yes", "--diff", "-vvv", "--debug-all")
-    assert run.status == 0, run.said
+    run = deploy(inventory, "--yes", "--diff", "-vvv", "--debug-all")
     assert key not in run.said
     assert main_pid(converged) != old
     assert api_key(converged) == key
@@ -127,8 +127,7 @@ def test_a_power_cut_leaves_a_host_that_serves_again(inventory: Path, converged:
     converged.kill()
     converged.start()
     converged.wait()
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     assert red_checks(inventory) == set()
 
 
@@ -156,8 +155,7 @@ def test_an_empty_key_opens_nothing_and_is_replaced(lab: ThrowawayLab, converged
     inventory = write_inventory(tmp_path, lab, converged)
     converged.run(f"truncate --size=0 {KEY_FILE}; systemctl restart --no-block rigwright-chat")
     wait_until(lambda: "auto-restart" in converged.run("systemctl show --property=SubState rigwright-chat"), "refused")
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     assert len(api_key(converged)) >= 32
     assert red_checks(inventory) == set()
 
@@ -221,8 +219,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_the_next_one_finishes_it(
     assert (main_pid(converged), is_serving(converged)) == (old, True)
     converged.run("systemctl stop filler; rm -f /srv/models/full /srv/models/more")
     inventory = write_inventory(tmp_path, lab, converged)
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    run = deploy(inventory)
     # of what stands for a disk: it is mounted by hand, and in memory
     assert red_checks(inventory) == {"F03", "M05"}
 
@@ -240,8 +237,7 @@ def test_an_instance_that_does_not_start_any_more_fails_the_deploy(inventory: Pa
     # nor can it start where its user is kept out, which a deploy puts right itself
     converged.run(f"mv /root/libgomp.so.1 {library}; chmod 700 $(readlink -f {ENGINE})")
     assert "Engines | Install llama.cpp" in run_plan(inventory).planned_operations
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    run = deploy(inventory)
     assert "giving back owner and modes" in run.said
     assert red_checks(inventory) == set()
     assert run_deploy(inventory).changed_operations == []
@@ -252,13 +248,12 @@ def test_units_of_ours_that_are_masked_serve_again(inventory: Path, converged: L
     units = "cd /etc/systemd/system && for unit in rigwright.target rigwright.slice rigwright-chat.service"
     converged.run(f"{units}; do ln -sf /dev/null $unit; done; systemctl daemon-reload; systemctl stop rigwright-chat")
     assert run_plan(inventory).planned_operations == ["Serving | Activate generation"]
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     assert red_checks(inventory) == set()
     assert run_deploy(inventory).changed_operations == []
     # while it serves
     converged.run("systemctl mask --force --quiet rigwright-chat.service rigwright.target")
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     assert red_checks(inventory) == set()
 
 
@@ -272,7 +267,6 @@ def test_a_home_of_the_service_user_is_changed_back_once_nothing_runs_as_it(
         assert run.status == 1
         assert f"refused: {said}llama-server (pid {main_pid(converged)}, rigwright-chat.service): stop them" in run.said
     converged.run("systemctl stop rigwright-chat")
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    run = deploy(inventory)
     assert f":{HOME}:/usr/sbin/nologin" in converged.run("getent passwd rigwright-chat")
     assert red_checks(inventory) == set()

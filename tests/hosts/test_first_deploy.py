@@ -22,6 +22,7 @@ from tests.hosts.support import (
     PORT,
     api_key,
     check_verdicts,
+    deploy,
     is_serving,
     on_both,
     red_checks,
@@ -96,8 +97,7 @@ def test_a_user_with_sudo_is_enough_and_the_plan_of_a_blank_host_is_what_the_run
     )
     inventory = write_inventory(tmp_path, lab, host, ssh_user="ops", _sudo=True)
     planned = run_plan(inventory).planned_operations
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    run = deploy(inventory)
     assert planned == run.changed_operations
     ran = [row["name"] for row in run.report["results"]["operations"]]
     listed = tomllib.loads(NOT_RUN.read_text())["operations"]
@@ -139,8 +139,7 @@ def test_an_instance_that_is_not_declared_any_more_is_gone(
     chat = {"variant": "llamacpp/demo", "port": PORT}
     both = write_inventory(tmp_path / "both", lab, converged, instances={"chat": chat, "two": {**chat, "port": 8021}})
     planned = run_plan(both).planned_operations
-    run = run_deploy(both)
-    assert run.status == 0, run.said
+    run = deploy(both)
     assert run.changed_operations == planned
     assert red_checks(both) == set()
     pid = int(converged.run("systemctl show --property=MainPID --value rigwright-two"))
@@ -167,7 +166,7 @@ def test_two_instances_can_swap_their_ports(lab: ThrowawayLab, converged: LabHos
         instances = {"chat": {"variant": variant, "port": chat}, "two": {"variant": variant, "port": two}}
         return write_inventory(tmp_path / str(chat), lab, converged, instances=instances)
 
-    assert run_deploy(both(PORT, PORT + 1)).status == 0
+    deploy(both(PORT, PORT + 1))
     swapped = both(PORT + 1, PORT)
     planned = run_plan(swapped).planned_operations
     run = run_deploy(swapped)

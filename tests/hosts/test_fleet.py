@@ -27,7 +27,7 @@ from rigwright.gateway.certificates import CertificatePair
 from rigwright.model.fleet_schema import front_certificate_name, lender_certificate_name
 from tests.hosts.gateway_box import LAN, LOG, QUESTION, run_rigwright
 from tests.hosts.steady_load import run_load
-from tests.hosts.support import PORT, red_checks, run_deploy, run_plan, wait_until
+from tests.hosts.support import PORT, deploy, red_checks, run_deploy, run_plan, wait_until
 
 # two hosts, a deploy of both and the loss of one take minutes
 pytestmark = pytest.mark.all_only
@@ -94,9 +94,7 @@ def boxes(lab: ThrowawayLab, release: str, tmp_path_factory: pytest.TempPathFact
     made = TwoBoxes(lab, one, two, tmp_path_factory.mktemp("fleet"))
     made.declare()
     planned = run_plan(made.inventory).planned_operations
-    run = run_deploy(made.inventory)
-    assert run.status == 0, run.said
-    assert run.changed_operations == planned
+    assert deploy(made.inventory).changed_operations == planned
     yield made
     for host in (one, two):
         host.destroy()
@@ -219,7 +217,7 @@ def test_a_port_that_is_open_and_a_certificate_of_another_ca_are_red(boxes: TwoB
     pair = temporary_authority(certificate_now()).issue((lender_certificate_name("two"),), certificate_now())
     boxes.two.run(f"cat > /etc/rigwright/credentials/gateway-_fleet.pem <<'END'\n{pair.text}END")
     assert "D16" in red_checks(boxes.inventory)
-    assert run_deploy(boxes.inventory).status == 0
+    deploy(boxes.inventory)
     assert red_checks(boxes.inventory) == set()
 
 
@@ -233,7 +231,7 @@ def test_a_revoked_certificate_opens_no_port_after_a_deploy(boxes: TwoBoxes, tmp
     # the stolen one, and that of the box itself
     assert said.startswith("Revoked 2 certificates of one."), said
     assert red_checks(boxes.inventory) == {"D16"}
-    assert run_deploy(boxes.inventory).status == 0
+    deploy(boxes.inventory)
     assert red_checks(boxes.inventory) == set()
     assert fleet_answer(boxes, stolen, "POST", CHAT)[0] == 0
     before = len(boxes.answered_by())
@@ -243,8 +241,7 @@ def test_a_revoked_certificate_opens_no_port_after_a_deploy(boxes: TwoBoxes, tmp
 def test_a_deploy_of_the_second_box_costs_no_request(boxes: TwoBoxes) -> None:
     with run_load(boxes.url, (MODEL,)) as load:
         boxes.declare(memory="45%")
-        run = run_deploy(boxes.inventory, "--yes", "--limit", "two")
-        assert run.status == 0, run.said
+        run = deploy(boxes.inventory, "--yes", "--limit", "two")
         assert "Serving | Activate generation" in run.changed_operations
         before = len(boxes.answered_by())
         wait_until(lambda: "two/chat" in boxes.answered_by()[before:], "the second box is asked again")

@@ -21,7 +21,7 @@ from rigwright.gateway.certificate_authority import FOLDER, certificate_now, ens
 from rigwright.gateway.certificate_revocations import ensure_revocations
 from rigwright.model.fleet_schema import front_certificate_name, lender_certificate_name
 from tests.hosts.gateway_box import LAN, LOG, QUESTION, TLS, run_rigwright
-from tests.hosts.support import PORT, red_checks, run_deploy, wait_until
+from tests.hosts.support import PORT, deploy, red_checks, run_deploy, wait_until
 
 # four hosts, their deploys and the loss of two take minutes
 pytestmark = pytest.mark.all_only
@@ -201,8 +201,7 @@ def boxes(lab: ThrowawayLab, release: str, tmp_path_factory: pytest.TempPathFact
     started = lab.up([HostSpec(f"fr{number}{release[-2:]}", release) for number in range(1, 5)])
     made = FourBoxes(lab, dict(zip(names, started, strict=True)), tmp_path_factory.mktemp("fronts"))
     made.declare()
-    run = run_deploy(made.inventory)
-    assert run.status == 0, run.said
+    deploy(made.inventory)
     yield made
     for host in started:
         host.destroy()
@@ -291,8 +290,7 @@ def write_expiring_certificates(boxes: FourBoxes) -> None:
 def test_renewed_certificates_cost_no_request(boxes: FourBoxes, key: str) -> None:
     write_expiring_certificates(boxes)
     with boxes.load(key) as load:
-        run = run_deploy(boxes.inventory)
-        assert run.status == 0, run.said
+        run = deploy(boxes.inventory)
         assert "Serving | Certificates" in run.changed_operations
         assert "Serving | The gateway has them" in run.changed_operations
     assert load.failed == []

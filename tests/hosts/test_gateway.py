@@ -35,7 +35,7 @@ from tests.hosts.gateway_box import (
     run_rigwright,
 )
 from tests.hosts.host_layers import ConvergedLayers
-from tests.hosts.support import check_verdicts, on_both, red_checks, run_deploy, run_plan, wait_until, write_inventory
+from tests.hosts.support import check_verdicts, deploy, on_both, red_checks, run_deploy, wait_until, write_inventory
 
 UNITS = "rigwright-chat rigwright-chat2 rigwright-slow rigwright_gateway rigwright_router"
 STREAMS = 200
@@ -52,10 +52,8 @@ def box(
     made = GatewayBox(lab, host, tmp_path_factory.mktemp("gateway"))
     made.prepare()
     inventory = made.write_gateway_inventory()
-    planned = run_plan(inventory).planned_operations
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
-    assert run.changed_operations == planned
+    planned = run_deploy(inventory, "--dry").planned_operations
+    assert deploy(inventory).changed_operations == planned
     yield made
     host.destroy()
 
@@ -115,8 +113,7 @@ def test_no_local_user_gets_the_other_family_of_its_ports_nor_keeps_deploys_away
         f"until ss -Hltn 'sport = :{LAN}' | grep -F '[::]'; do sleep 0.1; done"
     )
     assert {"D01", "D02"} <= red_checks(inventory)
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    run = deploy(inventory)
     assert f"[::]:{LAN} is in use by python3 (twin.service), pid" in run.said
     host.run("systemctl stop twin")
     tried = f"{nobody} python3 /var/tmp/twin.py :: {LAN} 2>&1 || true"
@@ -193,7 +190,7 @@ def test_a_controller_with_an_older_keys_file_gives_no_revoked_key_back(box: Gat
         done = run_rigwright(*words, str(older), *name)
         output = " ".join((done.stdout + done.stderr).split())
         assert (done.returncode, "1 key would return: alice" in output) == (status, True), output
-    for run in (run_plan(older), run_deploy(older)):
+    for run in (run_deploy(older, "--dry"), run_deploy(older)):
         assert run.status == 1
         assert "refused: " in run.said
         assert "1 key would return: alice" in run.said
@@ -287,8 +284,7 @@ def test_a_days_log_is_put_away_while_streams_go_on(box: GatewayBox) -> None:
 def test_no_stream_is_lost_while_things_change(box: GatewayBox) -> None:
     """A reload, a key, a certificate, and a deploy that changes another instance."""
     inventory, before = box.write_gateway_inventory(queue=STREAMS), started(box).split()
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     assert started(box).split() == [*before[:4], started(box).split()[4]]
     with ThreadPoolExecutor(STREAMS) as pool:
         client = box.plain_client()
@@ -298,8 +294,7 @@ def test_no_stream_is_lost_while_things_change(box: GatewayBox) -> None:
         box.host.run("rm /etc/rigwright/credentials/gateway-office.pem")
         other = {**INSTANCES, "chat2": {**DEMO, "port": 8021, "tasks_max": 2048}}
         changed = box.write_gateway_inventory(other, queue=STREAMS, aliases={"gpt-4o": "tiny-rig", "o3": SLOW})
-        run = run_deploy(changed)
-        assert run.status == 0, run.said
+        deploy(changed)
         assert active_requests(box)["slow"] > 0
         assert all(one.result() > 1 for one in asked)
     assert ask_question(box.plain_client(), "o3")
@@ -333,7 +328,7 @@ def test_a_client_that_goes_is_gone_for_its_engine_within_a_second(box: GatewayB
 
 @pytest.mark.all_only
 def test_an_instance_that_is_wedged_is_left_out_until_it_answers(box: GatewayBox) -> None:
-    assert run_deploy(box.write_gateway_inventory()).status == 0
+    deploy(box.write_gateway_inventory())
     health = f"http://{box.address}:{LAN}/health"
 
     def state() -> str:
@@ -351,7 +346,7 @@ def test_an_instance_that_is_wedged_is_left_out_until_it_answers(box: GatewayBox
 @pytest.mark.all_only
 def test_an_instance_that_dies_costs_its_own_streams_alone(box: GatewayBox) -> None:
     inventory = box.write_gateway_inventory()
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     client = box.plain_client()
     with ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(count_stream_pieces, client, SLOW, 60) for _ in range(4)]
@@ -377,12 +372,10 @@ def test_an_instance_that_dies_costs_its_own_streams_alone(box: GatewayBox) -> N
 @pytest.mark.all_only
 def test_a_gateway_that_is_not_declared_any_more_is_gone_and_comes_back(box: GatewayBox) -> None:
     declared = box.write_gateway_inventory()
-    assert run_deploy(declared).status == 0
+    deploy(declared)
     without = write_inventory(box.folder, box.lab, box.host, instances=INSTANCES, keep_generations=1)
-    planned = run_plan(without).planned_operations
-    run = run_deploy(without)
-    assert run.status == 0, run.said
-    assert run.changed_operations == planned
+    planned = run_deploy(without, "--dry").planned_operations
+    assert deploy(without).changed_operations == planned
     assert red_checks(without) == set()
     assert run_deploy(without).changed_operations == []
     assert "8000" not in box.host.run("ss -Hltn")
@@ -392,7 +385,7 @@ def test_a_gateway_that_is_not_declared_any_more_is_gone_and_comes_back(box: Gat
     assert box.host.run("ls -d /run/rigwright_gateway /run/rigwright_router 2> /dev/null || true") == ""
     # one with the name of a missing user would end all of logrotate's work
     assert "rigwright" not in box.host.run("ls /etc/logrotate.d")
-    assert run_deploy(box.write_gateway_inventory()).status == 0
+    deploy(box.write_gateway_inventory())
     assert ask_question(box.plain_client()) == ANSWER
     assert red_checks(box.write_gateway_inventory()) == set()
     assert run_rigwright("remove", str(box.write_gateway_inventory()), "--yes").returncode == 0

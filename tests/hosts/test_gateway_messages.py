@@ -17,7 +17,7 @@ from lab.tiny_model import ANSWER
 from rigwright.project_root import ROOT
 from tests.hosts.gateway_box import DEMO, LAN, TLS, GatewayBox, access_log, make_key, new_log_lines, run_rigwright
 from tests.hosts.host_layers import ConvergedLayers
-from tests.hosts.support import check_verdicts, run_deploy
+from tests.hosts.support import check_verdicts, deploy
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
@@ -96,8 +96,7 @@ def box(
     (host,) = lab.up([HostSpec(f"a{os.getpid()}", release, (first_run.layer,))])
     made = GatewayBox(lab, host, tmp_path_factory.mktemp("messages"))
     made.prepare()
-    run = run_deploy(made.write_gateway_inventory({"chat": DEMO}, aliases=ALIASES))
-    assert run.status == 0, run.said
+    deploy(made.write_gateway_inventory({"chat": DEMO}, aliases=ALIASES))
     yield made
     host.destroy()
 

@@ -8,7 +8,7 @@ from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from lab.tiny_model import ANSWER
 from tests.hosts.gateway_box import DEMO, GatewayBox, ask_question
-from tests.hosts.support import main_pid, on_both, red_checks, run_deploy, wait_until
+from tests.hosts.support import deploy, main_pid, on_both, red_checks, run_deploy, wait_until
 from tests.hosts.test_sandbox import room
 
 pytestmark = pytest.mark.all_only
@@ -26,7 +26,7 @@ def mounted(host: LabHost) -> list[str]:
 def test_files_of_a_gateway_fill_no_disk_of_the_host(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     box = GatewayBox(lab, converged, tmp_path)
     inventory = box.write_gateway_inventory({"chat": DEMO})
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     used, inodes = room(converged)
     for unit, folder in FOLDERS.items():
         theirs = f"setpriv --reuid={unit} --regid={unit} --clear-groups --no-new-privs"

@@ -15,6 +15,7 @@ from tests.hosts.conftest import BootHost, ConvergedLayers
 from tests.hosts.support import (
     PORT,
     check_verdicts,
+    deploy,
     is_serving,
     red_checks,
     run_deploy,
@@ -80,7 +81,7 @@ def test_a_generation_that_does_not_serve_gives_way_to_the_old_one(
 def test_rollback_goes_back_and_the_next_deploy_forward(lab: ThrowawayLab, converged: LabHost, tmp_path: Path) -> None:
     demo = declare(tmp_path / "demo", lab, converged, "llamacpp/demo")
     wide = declare(tmp_path / "wide", lab, converged, "llamacpp/wide")
-    assert run_deploy(wide).status == 0
+    deploy(wide)
     newest = current(wide)["number"]
     assert red_checks(wide) == set()
     dry = rigwright("rollback", str(wide), "--dry")
@@ -115,7 +116,7 @@ def test_a_plan_says_what_a_deploy_ends_and_takes_off(lab: ThrowawayLab, converg
         tmp_path / "both", lab, converged, instances={"chat": demo, "old": {**demo, "port": PORT + 1}}
     )
     one = write_inventory(tmp_path / "one", lab, converged, instances={"chat": demo})
-    assert run_deploy(both).status == 0
+    deploy(both)
 
     def rows(inventory: Path) -> dict[str, str]:
         (told,) = json.loads(rigwright("plan", str(inventory), "--json").stdout)
@@ -126,7 +127,7 @@ def test_a_plan_says_what_a_deploy_ends_and_takes_off(lab: ThrowawayLab, converg
     planned = rows(one)
     assert planned["end old, port 8021"] == "no longer declared"
     assert planned["remove CA certificates"] == "no longer declared"
-    assert run_deploy(one).status == 0
+    deploy(one)
     assert rows(one) == {}
     assert "rigwright-old" not in converged.run("systemctl list-units --all --no-legend 'rigwright*'")
     assert converged.run("ls /etc/rigwright/ca.pem", check=False) == ""
@@ -144,8 +145,7 @@ def test_needs_of_a_kept_generation_stay_and_the_rest_goes(
         return write_inventory(tmp_path / str(number), lab, converged, instances=instances, keep_generations=2)
 
     for number in (1, 2, 3):
-        run = run_deploy(turn(number))
-        assert run.status == 0, run.said
+        deploy(turn(number))
     kept = json.loads(rigwright("show", "generations", str(turn(3)), "--json").stdout)
     assert len(kept) == 2
     assert len(converged.run("ls /etc/rigwright/credentials").split()) == 2
@@ -176,10 +176,9 @@ def test_remove_takes_off_what_we_put_on_and_nothing_else(
     subprocess.run(["cp", "-a", str(engine), str(host.folder / "root/opt")], check=True)
     inventory = write_inventory(tmp_path, lab, host)
     # folders first, so that the ledger has them; then the engine, so that nothing is compiled
-    assert run_deploy(inventory, file=Path(__file__).with_name("base_deploy.py")).status == 0
+    deploy(inventory, file=Path(__file__).with_name("base_deploy.py"))
     host.run(f"mv /opt/{engine.name} /opt/rigwright/engines/")
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     assert red_checks(inventory) == set()
     host.run("apt-get install -qq -y --no-install-recommends jq; systemctl is-active rigwright-chat")
 

@@ -10,7 +10,17 @@ from tests.hosts.hub_models import run_rigwright
 from tests.hosts.image import SERVER, SHARED_DISK_CHECKS, ImageBox, make_server_image, site_packages
 from tests.hosts.image.image_fixtures import box as box
 from tests.hosts.image.image_fixtures import inventory as inventory
-from tests.hosts.support import PORT, api_key, check_verdicts, is_serving, main_pid, red_checks, run_deploy, wait_until
+from tests.hosts.support import (
+    PORT,
+    api_key,
+    check_verdicts,
+    deploy,
+    is_serving,
+    main_pid,
+    red_checks,
+    run_deploy,
+    wait_until,
+)
 
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 UNIT = "rigwright-chat.service"
@@ -107,7 +117,7 @@ def test_a_change_is_seen_and_its_cure_cures_it(box: ImageBox, inventory: Path, 
     box.host.run(do)
     assert red_checks(inventory) >= SHARED_DISK_CHECKS | wanted
     box.host.run(undo or f"systemctl reset-failed {UNIT}; systemctl restart {UNIT}")
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     assert red_checks(inventory) == SHARED_DISK_CHECKS
 
 
@@ -145,13 +155,13 @@ def test_it_gets_no_namespaces_of_its_own(box: ImageBox, inventory: Path, releas
 @pytest.mark.all_only
 def test_a_variant_is_switched_and_the_old_container_is_gone(box: ImageBox, inventory: Path, release: str) -> None:
     before = box.host.run("ls -d /sys/fs/cgroup/rigwright.slice/*/*/libpod-payload-*")
-    assert run_deploy(box.declare("image/other")).status == 0
+    deploy(box.declare("image/other"))
     assert "--max-model-len=2048" in box.server_facts()["argv"]
     after = box.host.run("ls -d /sys/fs/cgroup/rigwright.slice/*/*/libpod-payload-*")
     assert len(after.split()) == 1
     assert after != before
     assert check_verdicts(inventory)["I08"] == "ok"
-    assert run_deploy(box.declare()).status == 0
+    deploy(box.declare())
 
 
 @pytest.mark.all_only
@@ -166,7 +176,7 @@ def test_a_tag_that_moves_moves_nothing_until_it_is_locked(box: ImageBox, invent
 
     assert run_rigwright("lock", "--refresh", str(inventory)).returncode == 0
     refused_by_the_registry(box, inventory)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     assert box.server_facts()["mark"] == "two"
     assert red_checks(inventory) == SHARED_DISK_CHECKS
     number = box.host.run("basename $(readlink -f /etc/rigwright/current)").strip()
@@ -214,7 +224,7 @@ CLI = "vllm/entrypoints/cli/main.py"
 @pytest.mark.all_only
 def test_a_file_of_it_is_changed_by_what_is_mounted_over_it(box: ImageBox, inventory: Path, release: str) -> None:
     plain = box.declare()
-    assert run_deploy(plain).status == 0
+    deploy(plain)
     before = SERVER.read_text()
     after = before.replace('SAID = "alive"', 'SAID = "patched"')
     patch_box.write_patch(box.folder / "patches/said", "vllm", "0.21.0+cpu", CLI, before, after)

@@ -9,7 +9,7 @@ from lab.throwaway_lab import ThrowawayLab
 from tests.hosts import driver_box
 from tests.hosts.hub_models import run_rigwright
 from tests.hosts.image import SHARED_DISK_CHECKS, ImageBox, make_server_image
-from tests.hosts.support import is_serving, red_checks, run_deploy, wait_until
+from tests.hosts.support import deploy, is_serving, red_checks, run_deploy, wait_until
 from tests.stand_ins.nvidia.card_models import bus_addresses
 from tests.stand_ins.nvidia.signing_keys import SigningKey
 
@@ -71,7 +71,7 @@ def test_it_has_the_card_that_it_was_given_through_reloads_and_boots(
     assert one.server_facts()["devices"] == said["devices"]
 
     other = one.declare_with_cards(0, cards=cards)
-    assert run_deploy(other).status == 0
+    deploy(other)
     assert one.server_facts()["devices"] == sorted(["nvidia0", *OF_ALL])
     computing(one, 0)
     assert red_checks(other) == SHARED_DISK_CHECKS

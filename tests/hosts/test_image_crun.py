@@ -12,7 +12,7 @@ from tests.hosts.containers_box import IMAGE
 from tests.hosts.hub_models import run_rigwright
 from tests.hosts.image import SHARED_DISK_CHECKS, ImageBox, make_server_image, serve_image
 from tests.hosts.image.image_fixtures import inventory as inventory
-from tests.hosts.support import PORT, api_key, is_serving, main_pid, red_checks, run_deploy, wait_until
+from tests.hosts.support import PORT, api_key, deploy, is_serving, main_pid, red_checks, run_deploy, wait_until
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-12"], indirect=True)]
 UNIT = "rigwright-chat.service"
@@ -106,7 +106,7 @@ def test_a_change_is_seen_and_its_cure_cures_it(box: ImageBox, inventory: Path, 
     box.host.run(do)
     assert red_checks(inventory) >= SHARED_DISK_CHECKS | wanted
     box.host.run(undo or f"systemctl reset-failed {UNIT}; systemctl restart {UNIT}")
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     assert red_checks(inventory) == SHARED_DISK_CHECKS
 
 
@@ -140,9 +140,9 @@ def test_dockers_daemon_is_restarted_under_load_and_no_request_fails(
 def test_an_image_of_many_layers_is_served_and_the_one_before_it_again(
     box: ImageBox, inventory: Path, release: str
 ) -> None:
-    assert run_deploy(box.declare("image/other")).status == 0
+    deploy(box.declare("image/other"))
     assert "--max-model-len=2048" in box.server_facts()["argv"]
-    assert run_deploy(box.declare()).status == 0
+    deploy(box.declare())
     box.push_image(TWO)
     assert run_rigwright("lock", "--refresh", str(inventory)).returncode == 0
     done = run_deploy(inventory)

@@ -11,7 +11,7 @@ from tests.hosts.hub_models import run_rigwright
 from tests.hosts.image import REPOSITORY, SHARED_DISK_CHECKS, ImageBox, make_server_image
 from tests.hosts.image.image_fixtures import box as box
 from tests.hosts.image.image_fixtures import inventory as inventory
-from tests.hosts.support import is_serving, main_pid, red_checks, run_deploy, run_plan, wait_until
+from tests.hosts.support import deploy, is_serving, main_pid, red_checks, run_deploy, run_plan, wait_until
 from tests.unit.file_server import run_file_server, slow_file
 from tests.unit.registry_server import LoopbackRegistry
 
@@ -47,7 +47,7 @@ def test_a_disk_that_fills_up_while_layers_come_leaves_what_serves(
         assert box.server_facts()["mark"] == "three"
     locks.write_text(old)
     box.host.run("umount --lazy /srv/models")
-    assert run_deploy(box.declare()).status == 0
+    deploy(box.declare())
     assert box.server_facts()["mark"] == "one"
 
 
@@ -70,7 +70,7 @@ def test_a_gateway_leads_to_it_by_its_models_name(box: ImageBox, inventory: Path
     box.host.run(f"systemctl kill --signal=KILL {UNIT}")
     wait_until(lambda: f'"{model}"' in box.host.run(f"{asked}/models"), "the model is there again")
     wait_until(lambda: "alive" in box.host.run(f"{asked}/chat/completions -d {shlex.quote(body)}"), "answered again")
-    assert run_deploy(box.declare()).status == 0
+    deploy(box.declare())
 
 
 KILLING = Path(__file__).with_name("interrupted_deploy.py")
@@ -89,7 +89,7 @@ def test_a_deploy_that_is_cut_off_at_any_operation_is_finished_by_the_next_run(
     locks, host = box.folder / "locks/box.lock.toml", box.host
     locked = {"one": locks.read_text()}
     # of what is not served nothing stays, so that each deploy fetches and unpacks
-    assert run_deploy(box.declare(keep_generations=1)).status == 0
+    deploy(box.declare(keep_generations=1))
     box.push_image(make_server_image("three"))
     box.lock_declared("--refresh")
     locked["three"] = locks.read_text()
@@ -117,4 +117,4 @@ def test_a_deploy_that_is_cut_off_at_any_operation_is_finished_by_the_next_run(
                 assert run_plan(declared).planned_operations == []
     assert red_checks(declared) == SHARED_DISK_CHECKS
     locks.write_text(locked["one"])
-    assert run_deploy(box.declare()).status == 0
+    deploy(box.declare())

@@ -12,7 +12,7 @@ from rigwright.supply.lock import Artefact
 from tests.hosts import env_box
 from tests.hosts.conftest import BootHost
 from tests.hosts.env_box import EnvironmentServers
-from tests.hosts.support import red_checks, run_deploy, run_plan
+from tests.hosts.support import deploy, red_checks, run_deploy, run_plan
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
@@ -58,8 +58,7 @@ def test_a_deploy_that_is_cut_off_at_each_operation_is_finished_by_the_next_and_
         )
         for number, rows in chosen.items()
     }
-    first = run_deploy(rigs[1])
-    assert first.status == 0, first.said
+    first = deploy(rigs[1])
     operations = [row["name"] for row in first.report["results"]["operations"]]
     assert {*MOMENTS} <= {*operations}
     now = 1
@@ -76,8 +75,7 @@ def test_a_deploy_that_is_cut_off_at_each_operation_is_finished_by_the_next_and_
                 if kind == "host" and cut.status:
                     host.start()
                     host.wait()
-                again = run_deploy(rigs[target])
-                assert again.status == 0, again.said
+                deploy(rigs[target])
                 assert run_plan(rigs[target]).planned_operations == []
                 folder = Path(env_box.environment_folder(host)).name
                 assert {name for name in left(host) if not name.endswith(folder)} == set()
@@ -103,8 +101,7 @@ def test_remains_of_a_lock_after_a_power_cut_go_with_the_next(
     )
     less = [row for row in env_servers.packages if row.name != "pathspec"]
     two = env_box.write_env_inventory(tmp_path / "two", lab, host, env_servers, packages=less)
-    run = run_deploy(two)
-    assert run.status == 0, run.said
+    run = deploy(two)
     folder = Path(env_box.environment_folder(host)).name
     assert {name for name in left(host) if not name.endswith(folder)} == set()
     # without any environment, what puts them together is of no use
@@ -129,14 +126,12 @@ def test_four_boxes_draw_the_bytes_of_one_through_a_peer(
         entries[host.name]["peers"] = [f"http://{first.address}:{PORT}"]
     inventory = env_box.write_env_inventory(tmp_path, lab, first, env_servers)
     inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n")
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     # each box fetches the tools of environments for itself: they are there now
     for host in boxes:
         host.run("rm -rf /opt/rigwright/engines/small-* /srv/models/* /var/lib/rigwright/weights/*")
     before = env_servers.source.sent_bytes
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     assert env_servers.source.sent_bytes - before <= 1.05 * sum(
         row.size for row in (*env_servers.python_packages, *env_servers.packages)
     )

@@ -13,7 +13,7 @@ from lab.throwaway_lab import ThrowawayLab
 from lab.tiny_model import ANSWER
 from tests.hosts.gateway_box import DEMO, GatewayBox, ask_question, run_rigwright
 from tests.hosts.host_layers import ConvergedLayers
-from tests.hosts.support import red_checks, run_deploy, run_plan, wait_until
+from tests.hosts.support import deploy, red_checks, run_deploy, run_plan, wait_until
 from tests.hosts.test_interrupted_deploys import KILLING
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
@@ -45,8 +45,7 @@ def box(
     """A host with a gateway and one instance."""
     (host,) = lab.up([HostSpec(f"gs{release[-2:]}", release, (first_run.layer,))])
     made = GatewayBox(lab, host, tmp_path_factory.mktemp("gateway"))
-    run = run_deploy(write_gateway(made, 0))
-    assert run.status == 0, run.said
+    deploy(write_gateway(made, 0))
     yield made
     host.destroy()
 
@@ -75,7 +74,7 @@ def test_a_deploy_cut_off_at_an_operation_of_the_gateway_is_finished_by_the_next
 ) -> None:
     assert run_rigwright("key", "make", str(write_gateway(box, 0)), f"for-{kind}").returncode == 0
     now = 0
-    assert run_deploy(write_gateway(box, now)).status == 0
+    deploy(write_gateway(box, now))
     for operation, after in CUTS:
         with subtests.test(f"{operation} after {after} s"):
             box.host.run(UNDO.get(operation, "true"))
@@ -89,8 +88,7 @@ def test_a_deploy_cut_off_at_an_operation_of_the_gateway_is_finished_by_the_next
                 box.host.start()
                 box.host.wait()
             wait_until(lambda: serves(box), "clients are served after the cut", 60)
-            again = run_deploy(inventory)
-            assert again.status == 0, again.said
+            deploy(inventory)
             now = 1 - now
             assert ask_question(box.plain_client(), f"alias-{now}") == ANSWER
             assert run_plan(inventory).planned_operations == []

@@ -12,7 +12,7 @@ from lab.throwaway_lab import ThrowawayLab
 from rigwright.project_root import ROOT
 from tests.hosts.conftest import BootHost
 from tests.hosts.gateway_box import LAN
-from tests.hosts.support import PORT, is_serving, red_check_lines, run_deploy, wait_until, write_inventory
+from tests.hosts.support import PORT, deploy, is_serving, red_check_lines, wait_until, write_inventory
 
 CHAT = {"chat": {"variant": "llamacpp/demo-wheel", "port": PORT}}
 RECORD = "/var/lib/rigwright/memory/chat.json"
@@ -38,8 +38,7 @@ def read_record(host: LabHost) -> dict[str, Any]:
 def test_a_start_is_recorded_accepted_and_used(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> None:
     host = boot()
     inventory = write_inventory(tmp_path, lab, host, instances=CHAT)
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     assert is_serving(host)
     record = wait_until(lambda: read_record(host), "a record")
     unit = json.loads(host.run(f"cat {MANIFEST}"))["instances"]["chat"]["units"]["rigwright-chat.service"]
@@ -105,8 +104,7 @@ PROVE = "cd /etc/rigwright/current && python3 -I -S -B residency residency.json 
 def test_each_proof_of_a_model_on_demand_leaves_a_record(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> None:
     host = boot()
     inventory = write_inventory(tmp_path, lab, host, instances=ON_DEMAND, gateway=GATEWAY)
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     for _ in range(4):
         host.run(PROVE)
     assert host.run("systemctl is-active rigwright-chat", check=False).strip() == "inactive"

@@ -27,6 +27,7 @@ from tests.hosts.monitoring_box import (
 )
 from tests.hosts.support import (
     check_results,
+    deploy,
     main_pid,
     on_both,
     red_check_lines,
@@ -92,9 +93,7 @@ def test_a_box_is_watched_as_declared_and_nothing_of_it_stays(
     with serve_webhook(lab.gateway) as told:
         inventory = write_inventory(tmp_path, lab, converged, **host_entry(lab, converged, told))
         planned = run_plan(inventory).planned_operations
-        run = run_deploy(inventory)
-        assert run.status == 0, run.said
-        assert run.changed_operations == planned
+        assert deploy(inventory).changed_operations == planned
         assert run_deploy(inventory).changed_operations == run_plan(inventory).planned_operations == []
         assert listening(converged) == listening_when_declared(converged)
         wait_until(all_targets_answer(converged), "every target answers")
@@ -150,7 +149,7 @@ def test_silent_targets_are_known_and_undeclared_ones_go(lab: ThrowawayLab, conv
     (tmp_path / "ops.token").write_text(f"{TOKEN}\n")
     with serve_webhook(lab.gateway) as told:
         inventory = write_inventory(tmp_path, lab, converged, **host_entry(lab, converged, told))
-        assert run_deploy(inventory).status == 0
+        deploy(inventory)
         assert red_check_lines(inventory) == {}
         wait_until(lambda: query_prometheus(converged, "rigwright_check_finished_seconds"), "verdicts are known")
         assert query_prometheus(converged, 'rigwright_checks{verdict="ok"} > 100')
@@ -173,8 +172,7 @@ def test_silent_targets_are_known_and_undeclared_ones_go(lab: ThrowawayLab, conv
         assert listening(converged) == listening_when_declared(converged)
 
         quiet = write_inventory(tmp_path / "quiet", lab, converged)
-        run = run_deploy(quiet)
-        assert run.status == 0, run.said
+        deploy(quiet)
         assert run_deploy(quiet).changed_operations == []
         assert red_checks(quiet) == set()
         assert listening(converged) == set()
@@ -182,7 +180,7 @@ def test_silent_targets_are_known_and_undeclared_ones_go(lab: ThrowawayLab, conv
             converged.run("ls /var/lib/rigwright/monitoring /etc/rigwright/monitoring 2>&1 || true").count("No such")
             == 2
         )
-        assert run_deploy(inventory).status == 0
+        deploy(inventory)
 
 
 @pytest.mark.all_only
@@ -206,8 +204,7 @@ def test_a_machine_that_serves_nothing_asks(lab: ThrowawayLab, boot: BootHost, r
             inventory = write_inventory(tmp_path, lab, host, instances={}, monitoring=open_address)
         else:
             inventory = write_inventory(tmp_path, lab, host, instances={}, monitoring=secret)
-        run = run_deploy(inventory)
-        assert run.status == 0, run.said
+        run = deploy(inventory)
         assert run_deploy(inventory).changed_operations == []
         run_promtool(host)
         wait_until(lambda: told.alert_states("/dead", "Alive"), "told that it works")
@@ -229,9 +226,7 @@ def test_a_box_with_cards_tells_of_them(
     monitoring = {"address": host.address, "scrapers": [f"{lab.gateway}/32"]}
     inventory = write_inventory(tmp_path, lab, host, cards=[NAMES[C3090]] * 2, monitoring=monitoring)
     planned = run_plan(inventory).planned_operations
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
-    assert run.changed_operations == planned
+    assert deploy(inventory).changed_operations == planned
     assert run_deploy(inventory).changed_operations == []
     said = requests.get(f"http://{host.address}:9400/metrics", timeout=10).text
     assert "rigwright_gpus_declared 2.0" in said.splitlines()

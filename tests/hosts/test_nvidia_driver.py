@@ -9,7 +9,7 @@ import pytest
 
 from roles.operations.drivers import BOOT
 from tests.hosts.driver_box import KERNELS, NEW, OLD, DriverBox, single_release_mark
-from tests.hosts.support import run_deploy, run_plan, wait_until
+from tests.hosts.support import deploy, run_deploy, run_plan, wait_until
 from tests.stand_ins import card_faults
 
 
@@ -20,8 +20,7 @@ def test_a_host_comes_out_with_its_driver_held_and_running(undriven: DriverBox) 
     said = box.run_rig("deploy", status=1)
     assert "needs a reboot: nouveau is bound to the cards" in said
     assert (box.installed_driver, box.loaded_module) == (old, "")
-    first = run_deploy(box.inventory, "--yes", "--data", "reboot=true")
-    assert first.status == 0, first.said
+    first = deploy(box.inventory, "--yes", "--data", "reboot=true")
     assert "rebooting: nouveau is bound to the cards" in first.said
     assert (box.installed_driver, box.loaded_module) == (old, old)
     assert {"NVIDIA driver | Driver module", "NVIDIA driver | Cards"} <= set(first.changed_operations) <= set(predicted)
@@ -79,8 +78,7 @@ def test_a_driver_that_is_not_declared_any_more_is_let_go_and_a_removal_takes_it
     box = driven
     assert box.held_packages
     box.declare(managed=False)
-    released = run_deploy(box.inventory)
-    assert released.status == 0, released.said
+    released = deploy(box.inventory)
     assert released.changed_operations == ["NVIDIA driver | Stop managing the driver"]
     assert box.held_packages == set()
     assert box.host.run("ls /etc/apt/*/*rigwright* 2>/dev/null", check=False) == ""
@@ -111,8 +109,7 @@ def test_a_transaction_that_ends_in_the_middle_is_finished_by_the_next_run(undri
 def test_cards_of_an_operators_own_driver_are_set_too_and_let_go_when_no_longer_declared(driven: DriverBox) -> None:
     box = driven
     box.declare(managed=False, power_w=280, clocks_mhz=(210, 1695), sysctl={"net.ipv4.tcp_fin_timeout": 61})
-    first = run_deploy(box.inventory)
-    assert first.status == 0, first.said
+    deploy(box.inventory)
     assert (box.power_limits, box.held_packages) == ([280.0, 280.0], set())
     assert box.host.run("sysctl -n net.ipv4.tcp_fin_timeout").strip() == "61"
     box.assert_unchanged()

@@ -14,7 +14,7 @@ from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.conftest import BootHost
 from tests.hosts.gateway_box import run_rigwright
 from tests.hosts.host_layers import ConvergedLayers
-from tests.hosts.support import red_check_lines, run_deploy, run_plan, wait_until
+from tests.hosts.support import deploy, red_check_lines, run_plan, wait_until
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 INSTANCES: dict[str, dict[str, Any]] = {"one": {}, "two": {"idle": 600}}
@@ -54,8 +54,7 @@ def read_health(host: LabHost) -> tuple[str, dict[str, str]]:
 def box(lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_path: Path) -> Iterator[LabHost]:
     made = boot(first_run.layer)
     inventory = write_operator_folder(tmp_path, lab, made, INSTANCES, BUDGET)
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     yield made
 
 
@@ -111,8 +110,7 @@ def test_models_that_do_not_fit_take_turns(lab: ThrowawayLab, box: LabHost, tmp_
 
     changed = {**INSTANCES, "two": {**INSTANCES["two"], "tasks_max": 2048}}
     write_operator_folder(tmp_path, lab, box, changed, BUDGET)
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    run = deploy(inventory)
     assert "rigwright-two.service is woken once" in run.said
     assert loaded(box) <= {"one"}
     assert read_health(box)[1]["two"] == "asleep"

@@ -19,7 +19,7 @@ from rigwright.supply.bundle import BundleRow, render_index
 from rigwright.supply.lock import load_lock_file
 from tests.hosts.conftest import BootHost, ConvergedLayers
 from tests.hosts.download_servers import StandInMirror, _StandInMirrorHandler, index_content
-from tests.hosts.support import deploy_command, run_deploy, wait_until, write_inventory
+from tests.hosts.support import deploy, deploy_command, run_deploy, wait_until, write_inventory
 from tests.lock_files import render_sealed_lock
 
 PACKAGES = Path(__file__).with_name("packages_deploy.py")
@@ -79,8 +79,7 @@ class Fleet:
         return self.folder / "rig.py"
 
     def fetch(self, group: str) -> None:
-        run = run_deploy(self.inventory, file=PACKAGES, GROUP=group)
-        assert run.status == 0, run.said
+        deploy(self.inventory, file=PACKAGES, GROUP=group)
         assert run_deploy(self.inventory, file=PACKAGES, GROUP=group).changed_operations == []
 
     def count_packages(self, box: LabHost) -> int:
@@ -123,8 +122,7 @@ def fleet(lab: ThrowawayLab, boot: BootHost, first_run: ConvergedLayers, tmp_pat
         made.inventory.write_text(
             f"from rigwright.inventory import hosts\n\nrigs = hosts({declared!r}, **{common!r})\n"
         )
-        run = run_deploy(made.inventory, "--limit", boxes[0].name, "--yes")
-        assert run.status == 0, run.said
+        deploy(made.inventory, "--limit", boxes[0].name, "--yes")
         outside.sent = 0
         yield made
         outside.go_on.set()
@@ -187,16 +185,14 @@ def test_a_bundle_sends_packages_in_one_job_and_what_is_verified_no_more(
     (tmp_path / "bundle/bundle.json").write_text(render_index("now", [], [], listed))
     host = boot(first_run.layer)
     inventory = write_inventory(tmp_path, lab, host, bundle="bundle")
-    run = run_deploy(inventory, file=PACKAGES, GROUP="one")
-    assert run.status == 0, run.said
+    run = deploy(inventory, file=PACKAGES, GROUP="one")
     assert run.changed_operations[-1:] == ["Fetch the packages"]
     assert f"sending {len(SIZES)} files" in run.said
     assert run_deploy(inventory, file=PACKAGES, GROUP="one").changed_operations == []
     # as a job leaves it that was ended in the middle
     kept, lost = rows[0].package_path, rows[1].package_path
     host.run(f"cd /srv/models && cp {kept} {lost}.part && echo x >> {lost}")
-    run = run_deploy(inventory, file=PACKAGES, GROUP="one")
-    assert run.status == 0, run.said
+    run = deploy(inventory, file=PACKAGES, GROUP="one")
     assert "sending 1 file" in run.said
     assert run_deploy(inventory, file=PACKAGES, GROUP="one").changed_operations == []
     sums = host.run("cd /srv/models/_packages && sha256sum */*.whl").split()[::2]

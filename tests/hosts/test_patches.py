@@ -22,6 +22,7 @@ from tests.hosts.env_box import EnvironmentServers
 from tests.hosts.support import (
     PORT,
     check_verdicts,
+    deploy,
     red_check_lines,
     red_checks,
     run_deploy,
@@ -68,7 +69,7 @@ def test_it_comes_beside_stays_and_goes(
     row = next(row for row in env_servers.packages if row.name == "packaging")
     before = patch_box.wheel_text(row, TITLE)
     plain = env_box.write_env_inventory(tmp_path / "plain", lab, host, env_servers)
-    assert run_deploy(plain).status == 0
+    deploy(plain)
     first = env_box.environment_folder(host)
     assert title(plain) == "packaging"
 
@@ -76,8 +77,7 @@ def test_it_comes_beside_stays_and_goes(
     after = before.replace('"packaging"', '"PACKAGING"', 1)
     patch_box.write_wheel_patch(tmp_path / "patched/patches" / NAME, row, TITLE, after)
     assert f"patched by {NAME}" in rigwright_output("plan", str(patched))
-    run = run_deploy(patched)
-    assert run.status == 0, run.said
+    run = deploy(patched)
     assert "Engines | Install small" in run.changed_operations
     assert title(patched) == "PACKAGING"
     assert run_deploy(patched).changed_operations == []
@@ -89,8 +89,7 @@ def test_it_comes_beside_stays_and_goes(
     assert "PACKAGING" in host.run(f"strings {compiled} || cat {compiled}")
     assert host.run(f"find {site}/__init__.py -newer {compiled}") == ""
 
-    run = run_deploy(plain)
-    assert run.status == 0, run.said
+    run = deploy(plain)
     assert "Engines | Install small" not in run.changed_operations
     assert title(plain) == "packaging"
     assert red_checks(plain) == set()
@@ -106,14 +105,14 @@ def test_it_is_put_right_where_it_was_changed_and_never_put_into_another_file(
     patched = env_box.write_env_inventory(tmp_path / "patched", lab, host, env_servers, patches=(NAME,))
     after = before.replace('"packaging"', '"PACKAGING"', 1)
     patch_box.write_wheel_patch(tmp_path / "patched/patches" / NAME, row, TITLE, after)
-    assert run_deploy(patched).status == 0
+    deploy(patched)
     folder = env_box.environment_folder(host)
     host.run(f"sed -i s/PACKAGING/Packaging/ {folder}/env/lib/python*/site-packages/{TITLE}")
     assert red_checks(patched) == {"L02", "V04"}
     (cure,) = [line for line in red_check_lines(patched)["L02"] if "rm -rf" in line][:1]
     assert folder in cure
     host.run(f"rm -r {folder}")
-    assert run_deploy(patched).status == 0
+    deploy(patched)
     assert red_checks(patched) == set()
 
     moved = env_box.write_env_inventory(tmp_path / "moved", lab, host, env_servers, patches=(NAME,))
@@ -233,12 +232,11 @@ def compiled_box(folder: Path, lab: ThrowawayLab, host: LabHost, patches: str = 
 def test_a_source_is_compiled_as_it_is_patched(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> None:
     host = boot()
     plain = compiled_box(tmp_path / "plain", lab, host)
-    assert run_deploy(plain, file=COMPILING).status == 0
+    deploy(plain, file=COMPILING)
     patched = compiled_box(tmp_path / "patched", lab, host, f'"{NAME}"')
     place = tmp_path / "patched/patches" / NAME
     patch_box.write_patch(place, "llama.cpp", "1", "server.c", SERVER, SERVER.replace("plain", "patched"))
-    run = run_deploy(patched, file=COMPILING)
-    assert run.status == 0, run.said
+    run = deploy(patched, file=COMPILING)
     servers = host.run(f"ls {env_box.FOLDER}/small-*/bin/llama-server").split()
     assert {host.run(one).strip() for one in servers} == {"plain", "patched"}
     assert run_deploy(patched, file=COMPILING).changed_operations == []

@@ -17,7 +17,17 @@ from tests import sample_plugins
 from tests.hosts import env_box, vllm_box
 from tests.hosts.conftest import BootHost
 from tests.hosts.env_box import EnvironmentServers
-from tests.hosts.support import PORT, api_key, deploy_command, is_serving, main_pid, red_checks, run_deploy, wait_until
+from tests.hosts.support import (
+    PORT,
+    api_key,
+    deploy,
+    deploy_command,
+    is_serving,
+    main_pid,
+    red_checks,
+    run_deploy,
+    wait_until,
+)
 from tests.hosts.test_patches import rigwright_output
 
 # neither Python nor what is installed into it is the release's own
@@ -101,8 +111,7 @@ def test_it_comes_is_exchanged_and_goes(
     box = PluginBox(lab, host, env_servers, tmp_path)
     first = box.write("1.0")
     assert "with the plugin louder 1.0" in rigwright_output("plan", str(first))
-    run = run_deploy(first)
-    assert run.status == 0, run.said
+    run = deploy(first)
     assert "Engines | Install small" in run.changed_operations
     assert speaks(first) == "louder 1.0"
     assert run_deploy(first).changed_operations == []
@@ -111,18 +120,17 @@ def test_it_comes_is_exchanged_and_goes(
     (older,) = box.folders
 
     second = box.write("1.1")
-    assert run_deploy(second).status == 0
+    deploy(second)
     assert speaks(second) == "louder 1.1"
     assert older in box.folders
 
-    run = run_deploy(first)
-    assert run.status == 0, run.said
+    run = deploy(first)
     assert "Engines | Install small" not in run.changed_operations
     assert speaks(first) == "louder 1.0"
 
     plain = box.plain
     assert red_checks(plain) != set()
-    assert run_deploy(plain).status == 0
+    deploy(plain)
     assert red_checks(plain) == set()
     left = rigwright_output(
         "ssh",
@@ -180,7 +188,7 @@ def test_a_deploy_that_is_killed_while_it_is_exchanged_leaves_the_older_one(
     host = boot()
     box = PluginBox(lab, host, env_servers, tmp_path)
     first, second = box.write("1.0"), box.write("1.1")
-    assert run_deploy(first).status == 0
+    deploy(first)
     running = subprocess.Popen(deploy_command(second, "--yes"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     units = "systemctl list-units --plain --no-legend 'rw-job-small-*'"
     wait_until(lambda: host.run(units).strip(), "installing")
@@ -190,8 +198,7 @@ def test_a_deploy_that_is_killed_while_it_is_exchanged_leaves_the_older_one(
     host.start()
     host.wait()
     assert speaks(first) == "louder 1.0"
-    run = run_deploy(second)
-    assert run.status == 0, run.said
+    deploy(second)
     assert speaks(second) == "louder 1.1"
     assert red_checks(second) == set()
 

@@ -7,7 +7,7 @@ import pytest
 
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
-from tests.hosts.support import is_serving, main_pid, red_checks, run_deploy, wait_until, write_inventory
+from tests.hosts.support import deploy, is_serving, main_pid, red_checks, run_deploy, wait_until, write_inventory
 from tests.hosts.test_generations import rigwright
 
 # the tested code is in shell scripts that every release has
@@ -33,11 +33,10 @@ def test_roots_that_were_there_before_us_keep_what_they_hold(
     assert run.status == 1
     assert "refused: /data/models is ana's with mode 2755" in run.said
     converged.run("chown root /data/models")
-    assert run_deploy(inventory, file=Path(__file__).with_name("base_deploy.py")).status == 0
+    deploy(inventory, file=Path(__file__).with_name("base_deploy.py"))
     # the engine, so that nothing is compiled
     shutil.copytree(engine, converged.folder / "root/data/software/engines" / engine.name, symlinks=True)
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    run = deploy(inventory)
     assert red_checks(inventory) == set()
     assert converged.run("stat -c %a /data/models").strip() == "2755"
     assert rigwright("remove", str(inventory), "--yes").returncode == 0
@@ -73,8 +72,7 @@ def test_weights_that_were_put_right_are_the_ones_that_are_served(
     old = main_pid(converged)
     model = "/srv/models/tiny-rig/1/tiny-rig.gguf"
     converged.run(f"printf x | dd of={model} bs=1 seek=700000 conv=notrunc status=none")
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     wait_until(lambda: is_serving(converged), "serving")
     assert main_pid(converged) != old
     assert "deleted" not in converged.run(f"grep gguf /proc/{main_pid(converged)}/maps")

@@ -16,10 +16,10 @@ from tests.hosts.conftest import BootHost
 from tests.hosts.gateway_box import run_rigwright
 from tests.hosts.support import (
     PORT,
+    deploy,
     is_serving,
     red_check_lines,
     red_checks,
-    run_deploy,
     run_plan,
     wait_until,
     write_inventory,
@@ -94,8 +94,7 @@ class PullingBox:
 def box(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> Iterator[PullingBox]:
     made = PullingBox(tmp_path, lab, boot())
     made.sign()
-    run = run_deploy(made.inventory)
-    assert run.status == 0, run.said
+    deploy(made.inventory)
     assert run_plan(made.inventory).planned_operations == []
     yield made
     made.server.shutdown()
@@ -151,6 +150,5 @@ def test_a_box_pulls_a_generation_and_returns_from_a_bad_one(box: PullingBox) ->
     assert box.pull() == ("activated", "", "")
 
     # a removal takes all of it
-    run = run_deploy(box.inventory, "--yes", "--data", "verb=remove")
-    assert run.status == 0, run.said
+    deploy(box.inventory, "--yes", "--data", "verb=remove")
     assert host.run(f"ls -d {LEFT} 2>/dev/null; getent passwd rigwright_pull", check=False).strip() == ""

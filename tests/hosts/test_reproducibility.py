@@ -15,7 +15,7 @@ from tests.hosts.env_box import EnvironmentServers
 from tests.hosts.file_comparison import ComparedFile, collect_files, compare_files, load_permitted
 from tests.hosts.gateway_box import run_rigwright
 from tests.hosts.host_layers import CompiledEngine
-from tests.hosts.support import PORT, is_serving, isolate_host, red_checks, run_deploy, wait_until
+from tests.hosts.support import PORT, deploy, is_serving, isolate_host, red_checks, wait_until
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 INSTANCES = {"chat": {"variant": "llamacpp/demo-wheel", "port": PORT}}
@@ -58,8 +58,7 @@ def deploy_blank_host(
             done = run_rigwright("bundle", str(inventory), "--system", release)
             assert done.returncode == 0, done.stderr
         isolate_host(host)
-        run = run_deploy(inventory)
-        assert run.status == 0, run.said
+        deploy(inventory)
         wait_until(lambda: is_serving(host), "serving")
         assert red_checks(inventory) == set()
         host.kill()

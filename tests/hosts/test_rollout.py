@@ -19,7 +19,7 @@ from lab.throwaway_lab import ThrowawayLab
 from rigwright.model.maintenance_window import DAYS
 from tests.hosts.gateway_box import LAN, LOG, run_rigwright
 from tests.hosts.steady_load import SteadyLoad, run_load
-from tests.hosts.support import PORT, api_key, is_serving, main_pid, run_deploy, wait_until
+from tests.hosts.support import PORT, api_key, deploy, is_serving, main_pid, wait_until
 
 NAMES = ("one", "two", "three")
 LENDERS = ("two", "three")
@@ -151,7 +151,7 @@ def fleet(lab: ThrowawayLab, release: str, tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_rollout_stops_at_the_second_box_and_its_successor_finishes_it(fleet: RolloutFleet) -> None:
-    assert run_deploy(fleet.inventory).status == 0
+    deploy(fleet.inventory)
     assert fleet.generations() == dict.fromkeys(NAMES, "1")
     fleet.declare("40%")
     fleet.hosts["two"].run("touch /etc/unfit")
@@ -218,7 +218,7 @@ def test_a_rollout_of_rollbacks_returns_each_box_to_its_previous_generation(flee
     if fleet.generations() != dict.fromkeys(NAMES, "2"):  # the test above leaves them so
         for memory in ("50%", "40%"):
             fleet.declare(memory)
-            assert run_deploy(fleet.inventory).status == 0
+            deploy(fleet.inventory)
     planned = fleet.run("--rollback", "--to", "7", "--dry")
     assert planned.returncode == 2
     assert "three: refused: generation 7 does not exist; available: " in planned.stderr
@@ -236,7 +236,7 @@ def test_a_rollout_of_lenders_costs_no_request(fleet: RolloutFleet) -> None:
     killed in the gate of the first.
     """
     fleet.declare_one_address("40%")
-    assert run_deploy(fleet.inventory).status == 0
+    deploy(fleet.inventory)
     url = f"http://{fleet.hosts['one'].inventory_keys['ssh_hostname']}:{LAN}/v1/chat/completions"
     (fleet.folder / "checks/test_rotation.py").write_text(CHECK_OF_ROTATION)
     everyone = {"chat", *(f"{name}/chat" for name in LENDERS)}

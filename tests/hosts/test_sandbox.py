@@ -10,6 +10,7 @@ from tests.hosts.support import (
     KEY_FILE,
     PORT,
     api_key,
+    deploy,
     main_pid,
     on_both,
     red_checks,
@@ -112,7 +113,7 @@ def test_files_of_an_instance_fill_no_disk_of_the_host(converged: LabHost, inven
         assert converged.run(f"stat -c %d {seen}{path}") != converged.run(f"stat -c %d {path}")
     converged.run("systemctl stop rigwright-chat")
     assert converged.run(f"ls {Path(folder).parent}; findmnt --noheadings {folder} || true") == ""
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     wait_until(lambda: red_checks(inventory) == set(), "conforming again")
 
 
@@ -120,7 +121,7 @@ def test_one_instance_cannot_reach_the_next(lab: ThrowawayLab, converged: LabHos
     chat = {"variant": "llamacpp/demo", "port": PORT}
     both = write_inventory(tmp_path, lab, converged, instances={"chat": chat, "two": {**chat, "port": PORT + 1}})
     first = main_pid(converged)
-    assert run_deploy(both).status == 0
+    deploy(both)
     # another instance is hidden from this one
     assert main_pid(converged) == first
     assert red_checks(both) == set()

@@ -10,7 +10,7 @@ import pytest
 from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.conftest import BootHost, ConvergedLayers
-from tests.hosts.support import red_checks, run_deploy, run_plan, wait_until, write_inventory
+from tests.hosts.support import deploy, red_checks, run_deploy, run_plan, wait_until, write_inventory
 from tests.hosts.test_generations import rigwright
 
 MODEL = "tiny-rig/1/tiny-rig.gguf"
@@ -50,8 +50,7 @@ def test_a_box_gets_another_ones_weights_and_nothing_is_left_of_it(
     before = converged.run(TRACES, check=False)
     inventory = write_share_inventory(tmp_path, lab, converged)
     planned = run_plan(inventory).planned_operations
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    run = deploy(inventory)
     assert run.changed_operations == planned
     assert [name.partition(" | ")[0] for name in planned] == ["Base", "Sharing", "Sharing", "Self check"]
     assert run_deploy(inventory).changed_operations == run_plan(inventory).planned_operations == []
@@ -78,17 +77,16 @@ def test_a_box_gets_another_ones_weights_and_nothing_is_left_of_it(
     assert web(converged) == ""
 
     alone = write_share_inventory(tmp_path / "alone", lab, converged, allow=[f"{converged.address}/32"])
-    assert run_deploy(alone).status == 0
+    deploy(alone)
     assert red_checks(alone) == set()
     assert fetch_status(other, converged) in ("000", "403")
 
     silent = write_inventory(tmp_path / "silent", lab, converged)
-    run = run_deploy(silent)
-    assert run.status == 0, run.said
+    run = deploy(silent)
     assert run_deploy(silent).changed_operations == []
     assert red_checks(silent) == set()
     assert converged.run(f"ls {UNIT} {CONFIG}; ss -Hltn 'sport = :8090'", check=False) == ""
-    assert run_deploy(write_share_inventory(tmp_path / "again", lab, converged)).status == 0
+    deploy(write_share_inventory(tmp_path / "again", lab, converged))
     assert rigwright("remove", str(inventory), "--yes").returncode == 0
     assert converged.run(TRACES, check=False) == before
     assert web(converged) == ""
@@ -101,8 +99,7 @@ def test_an_nginx_that_was_there_before_us_goes_on(lab: ThrowawayLab, converged:
     theirs = "systemctl show --property=MainPID,UnitFileState nginx; md5sum /etc/nginx/nginx.conf"
     before = converged.run(theirs)
     inventory = write_share_inventory(tmp_path, lab, converged)
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     assert red_checks(inventory) == set()
     assert converged.run(theirs) == before
     assert rigwright("remove", str(inventory), "--yes").returncode == 0

@@ -20,7 +20,7 @@ from rigwright.supply.lock import Lock, render_lock
 from tests.hosts.gateway_box import DEMO, QUESTION, SLOW, GatewayBox, run_rigwright
 from tests.hosts.host_layers import ConvergedLayers
 from tests.hosts.steady_load import run_load
-from tests.hosts.support import red_checks, run_deploy, wait_until
+from tests.hosts.support import deploy, red_checks, run_deploy, wait_until
 from tests.lock_files import render_sealed_lock
 
 BROKEN = "broken-rig"
@@ -76,7 +76,7 @@ def box(
     made.prepare()
     (made.folder / "catalog/switch.toml").write_text(VARIANTS)
     break_off(made)
-    assert run_deploy(write_variant(made)).status == 0
+    deploy(write_variant(made))
     yield made
     host.destroy()
 
@@ -138,7 +138,7 @@ def generation(box: GatewayBox) -> str:
 def test_no_client_loses_an_answer_while_another_variant_comes(box: GatewayBox, room: bool) -> None:
     lock(box, told=room)
     inventory = write_variant(box)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     before = inventory.read_text()
     with run_load(box.url()) as clients:
         done = switch(box, "llamacpp/slow-two")
@@ -165,7 +165,7 @@ def test_no_client_loses_an_answer_while_another_variant_comes(box: GatewayBox, 
 def test_a_variant_that_does_not_serve_gives_way_to_the_old_one(box: GatewayBox) -> None:
     lock(box, told=False)
     inventory = write_variant(box)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     before, was = inventory.read_text(), generation(box)
     start = float(box.host.run("systemctl show --value --property=ActiveEnterTimestampMonotonic rigwright-chat"))
     start -= float(box.host.run("systemctl show --value --property=InactiveExitTimestampMonotonic rigwright-chat"))
@@ -185,7 +185,7 @@ def test_a_variant_that_does_not_serve_gives_way_to_the_old_one(box: GatewayBox)
 def test_a_variant_that_answers_wrongly_gives_way_to_the_old_one(box: GatewayBox) -> None:
     lock(box, told=False)
     inventory = write_variant(box)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     before = inventory.read_text()
     start = float(box.host.run("systemctl show --value --property=ActiveEnterTimestampMonotonic rigwright-chat"))
     start -= float(box.host.run("systemctl show --value --property=InactiveExitTimestampMonotonic rigwright-chat"))
@@ -206,7 +206,7 @@ def test_a_variant_that_answers_wrongly_gives_way_to_the_old_one(box: GatewayBox
 @pytest.mark.all_only
 def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: GatewayBox) -> None:
     inventory = write_variant(box)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     before = inventory.read_text()
     done = switch(box, "llamacpp/slow-two", "--once")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -219,7 +219,7 @@ def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: Gate
     listed = run_rigwright("switch", str(inventory), "chat", "--list").stdout
     assert [line.split()[-1] for line in listed.splitlines() if line.startswith("llamacpp/slow ")] == ["declared"]
     assert [line.split()[-1] for line in listed.splitlines() if line.startswith("llamacpp/slow-two")] == ["served"]
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     assert serves(box) == "llamacpp/slow"
     assert red_checks(inventory) == set()
 
@@ -228,7 +228,7 @@ def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: Gate
 def test_a_silent_standby_costs_clients_nothing(box: GatewayBox) -> None:
     lock(box, told=True)
     inventory = write_variant(box)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     before = inventory.read_text(), generation(box), box.host.run("systemctl show --property=MainPID rigwright-chat")
     with run_load(box.url()) as clients:
         done = switch(box, "llamacpp/slow-none")
@@ -244,7 +244,7 @@ def test_a_silent_standby_costs_clients_nothing(box: GatewayBox) -> None:
 def test_an_activation_that_is_killed_while_both_run_leaves_the_old_one(box: GatewayBox) -> None:
     lock(box, told=True)
     inventory = write_variant(box)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     command = [sys.executable, "-m", "cli", "switch", str(inventory), "chat", "--unverified", "llamacpp/slow-two"]
     with run_load(box.url()) as clients:
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -267,7 +267,7 @@ def test_an_activation_that_is_killed_while_both_run_leaves_the_old_one(box: Gat
 @pytest.mark.all_only
 def test_one_that_is_killed_in_the_middle_is_finished_by_the_same_again(box: GatewayBox) -> None:
     inventory = write_variant(box)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     command = [sys.executable, "-m", "cli", "switch", str(inventory), "chat", "--unverified", "llamacpp/slow-two"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     active = "systemctl is-active rw-job-activate || true"

@@ -20,7 +20,7 @@ from rigwright.gateway.client_setup import VARIABLE
 from tests.hosts.client_libraries import node_folder
 from tests.hosts.gateway_box import run_rigwright
 from tests.hosts.recorded_requests import PAGE, REQUESTS
-from tests.hosts.support import PORT, api_key, is_serving, main_pid, red_checks, run_deploy, wait_until, write_inventory
+from tests.hosts.support import PORT, api_key, deploy, is_serving, main_pid, red_checks, wait_until, write_inventory
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
@@ -89,7 +89,7 @@ def programs(inventory: Path, key: str, folder: Path, model: str) -> None:
 
 def test_a_day_of_an_operators(converged: LabHost, inventory: Path, tmp_path: Path) -> None:
     file = str(inventory)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
 
     # by hand: a stopped instance stays so over a reboot, until it is started or deployed
     assert run_verb("stop", file, "chat").stdout == "box: chat: stopped until `start` or the next deploy\n"
@@ -105,7 +105,7 @@ def test_a_day_of_an_operators(converged: LabHost, inventory: Path, tmp_path: Pa
     assert converged.run(f"ls -d {STOPPED.rpartition('/')[0]} 2>/dev/null", check=False) == ""
     assert red_checks(inventory) == set()
     run_verb("stop", file, "--all")
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     assert is_serving(converged)
     assert converged.run(f"ls {STOPPED} 2>/dev/null", check=False) == ""
     before = main_pid(converged)
@@ -148,7 +148,7 @@ def test_a_day_of_an_operators(converged: LabHost, inventory: Path, tmp_path: Pa
 
 
 def test_node_and_litellm_get_the_declared_answers(converged: LabHost, inventory: Path, tmp_path: Path) -> None:
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     program = node_folder(tmp_path / "node") / "told.mjs"
     config = tmp_path / "config.yaml"
     if why := litellm.prepare():

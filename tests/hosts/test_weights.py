@@ -12,7 +12,7 @@ from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.conftest import BootHost, ConvergedLayers
 from tests.hosts.download_servers import make_certificate
 from tests.hosts.hub_models import REPOSITORY, HubModels, run_lock, run_rigwright, serve_models
-from tests.hosts.support import deploy_command, is_serving, red_checks, run_deploy, run_plan, wait_until
+from tests.hosts.support import deploy, deploy_command, is_serving, red_checks, run_deploy, run_plan, wait_until
 from tests.stand_ins.hub.faults import StalledAnswer
 
 RECORDS, LOCKS = "/var/lib/rigwright/weights", "/run/rigwright/locks"
@@ -49,9 +49,7 @@ def test_a_model_is_locked_fetched_and_served_and_stays_so(hub: HubModels, conve
     dry = run_plan(inventory)
     assert "Weights | Fetch 3 files of weights" in dry.planned_operations
     assert len(hub.hub.asked) == asked
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
-    assert run.changed_operations == dry.planned_operations
+    assert deploy(inventory).changed_operations == dry.planned_operations
     assert is_serving(converged)
     assert list_model_files(converged) == dict.fromkeys((f"{commit}/{path}" for path in hub.files), "444 0")
     assert set(hub.fetched_files) == set(hub.files)
@@ -94,8 +92,7 @@ def test_a_fetch_that_is_cut_off_goes_on_where_it_was(hub: HubModels, converged:
         converged.run("systemctl kill --signal=KILL 'rw-job-weights-*'")
     before = hub.hub.sent_bytes
     hub.hub.clear_faults()
-    run = run_deploy(inventory)
-    assert run.status == 0, run.said
+    deploy(inventory)
     total = sum(map(len, hub.files.values()))
     assert hub.hub.sent_bytes - before < total - 250_000
     assert red_checks(inventory) == set()
@@ -108,14 +105,14 @@ def test_later_changes_are_found_and_only_those_files_are_fetched_again(hub: Hub
     commit = hub.publish()
     inventory = hub.write_hub_inventory(converged)
     run_lock(inventory)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     place = f"/srv/models/{REPOSITORY}/{commit}"
     flip = f"printf X | dd of={place}/draft/tiny.gguf bs=1 seek=300000 conv=notrunc status=none"
 
     converged.run(flip)
     assert red_checks(inventory) == {"W01"}
     before = len(hub.fetched_files)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     assert set(hub.fetched_files[before:]) == {"draft/tiny.gguf"}
     assert red_checks(inventory) == set()
 
@@ -129,7 +126,7 @@ def test_later_changes_are_found_and_only_those_files_are_fetched_again(hub: Hub
     assert "draft/tiny.gguf" in converged.run(f"{REHASH} 2>&1 || true")
     assert "W01" in red_checks(inventory)
     before = len(hub.fetched_files)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     assert set(hub.fetched_files[before:]) == {"draft/tiny.gguf"}
     assert red_checks(inventory) == set()
 
@@ -142,12 +139,12 @@ def test_another_commit_comes_beside_and_the_old_one_goes_when_it_is_asked_for(
     old = hub.publish()
     inventory = hub.write_hub_inventory(converged, keep_generations=2)
     run_lock(inventory)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     new = hub.publish(template="{{ messages[-1].content }}")
     assert run_lock(inventory) == "no change\n"
     assert f"{REPOSITORY}@{old[:7]}" in run_lock(inventory, "--refresh")
     before = len(hub.fetched_files)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     assert {path.partition("/")[0] for path in list_model_files(converged)} == {old, new}
     assert "chat.jinja" in hub.fetched_files[before:]
     assert red_checks(inventory) == set()
@@ -158,7 +155,7 @@ def test_another_commit_comes_beside_and_the_old_one_goes_when_it_is_asked_for(
     assert refused.returncode == 2
     assert "generation" in refused.stdout + refused.stderr
     # another generation, and the one that needs the old commit goes
-    assert run_deploy(hub.write_hub_inventory(converged, keep_generations=1)).status == 0
+    deploy(hub.write_hub_inventory(converged, keep_generations=1))
     assert users(inventory)[old] == []
     gone = run_rigwright("show", "models", str(inventory), "--remove", f"{REPOSITORY}@{old[:7]}", "--yes")
     assert gone.returncode == 0, gone.stdout + gone.stderr
@@ -189,8 +186,7 @@ def _open_with_a_token(hub: HubModels, converged: LabHost, tmp_path: Path, autho
     assert "Traceback" not in refused.said
 
     inventory = hub.write_hub_inventory(converged, ca_file=authority, **given)
-    run = run_deploy(inventory, "--yes", "--diff", "-vvv", "--debug-all")
-    assert run.status == 0, run.said
+    run = deploy(inventory, "--yes", "--diff", "-vvv", "--debug-all")
     assert SECRET not in run.said
     assert red_checks(inventory) == set()
     assert converged.run(f"grep -rlF {SECRET} /etc /var /opt /srv /run /tmp 2>/dev/null || true") == ""
@@ -224,8 +220,7 @@ def test_one_box_fetches_for_all_and_when_it_dies_the_hub_goes_on(
     fleet.write_text(
         f"from rigwright.inventory import hosts\n\nrigs = hosts({declared!r}, {shared}{mirrors!r}, redirects={led!r})\n"
     )
-    run = run_deploy(fleet)
-    assert run.status == 0, run.said
+    deploy(fleet)
     assert set(hub.fetched_files) == set(hub.files)
     assert hub.hub.sent_bytes - before <= 1.05 * sum(map(len, hub.files.values()))
     assert red_checks(fleet) == set()
@@ -236,6 +231,5 @@ def test_one_box_fetches_for_all_and_when_it_dies_the_hub_goes_on(
     alone = hub.write_hub_inventory(second, "alone", peers=[f"http://{address}:8090"])
     run_lock(alone)
     before = len(hub.fetched_files)
-    run = run_deploy(alone)
-    assert run.status == 0, run.said
+    deploy(alone)
     assert set(hub.fetched_files[before:]) == set(hub.files)

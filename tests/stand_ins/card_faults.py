@@ -6,27 +6,14 @@ read them. A test that wants something else writes into those files and, where i
 
 from __future__ import annotations
 
-import base64
 import shlex
 from pathlib import Path
 
 from lab.hosts import LabHost
-from tests.stand_ins.nvidia import package_contents
 from tests.stand_ins.nvidia.card_models import CARDS
 
 BOOT_KERNEL = Path("var/lib/lab/boot-kernel")
-NO_DEVICE_FILES = Path("var/lib/lab/no-device-files")
 KERNEL = "/usr/local/lib/lab/kernel"
-
-
-def install_module(host: LabHost, version: str, kernel: str, flavour: str = "open") -> None:
-    """Put the driver's modules, and nothing else of it, where DKMS would, for one kernel."""
-    folder = "updates/dkms"
-    for path, content in package_contents.module_files(version, flavour, kernel, folder).items():
-        data = content if isinstance(content, bytes) else content.encode()
-        encoded = base64.b64encode(data).decode()
-        host.run(f"mkdir -p /{Path(path).parent} && echo {encoded} | base64 -d > /{path}")
-    host.run(f"depmod {kernel}")
 
 
 def change_card(host: LabHost, address: str, **values: object) -> None:
@@ -67,11 +54,6 @@ def log_kernel_line(host: LabHost, line: str) -> None:
 def boot_with(host: LabHost, kernel: str | None) -> None:
     """Let each boot from the next one on be with this kernel; None for the newest, as a boot loader chooses."""
     host.run(f"rm -f /{BOOT_KERNEL}" if kernel is None else f"echo {shlex.quote(kernel)} > /{BOOT_KERNEL}")
-
-
-def without_device_files(host: LabHost, *names: str) -> None:
-    """From the next boot on nothing makes these files, such as nvidia-uvm, below /dev."""
-    host.run(f"printf '%s\\n' {shlex.join(names)} > /{NO_DEVICE_FILES}")
 
 
 def load_version(host: LabHost, version: str) -> None:

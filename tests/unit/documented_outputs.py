@@ -115,6 +115,14 @@ def _render_rollback() -> str:
         return printed()
 
 
+def _print_status(seen: list[HostStatus]) -> str:
+    with captured_terminal() as printed:
+        print_status_table(seen)
+        for line in describe_hosts(seen, "rig.py"):
+            print_paragraph(line)
+        return printed()
+
+
 def _render_status() -> str:
     chat = InstanceStatus("chat", "ready", "", 183600.0, variant="vllm/dual", port=8020, cards=[0, 1], slots=4)
     metrics = EngineMetrics(kv_used=0.41, running=3, waiting=0)
@@ -123,12 +131,7 @@ def _render_status() -> str:
     note = "no answer and no step for 240 s"
     draft = InstanceStatus("draft", "wedged", note, 240.0, variant="llamacpp/65k", port=8021, cards=[2], slots=1)
     draft = replace(draft, context_per_sequence=65536, current=True, declared="llamacpp/65k")
-    seen = [HostStatus("box1", True, generation=7, declared=True, instances=[chat, draft])]
-    with captured_terminal() as printed:
-        print_status_table(seen)
-        for line in describe_hosts(seen, "rig.py"):
-            print_paragraph(line)
-        return printed()
+    return _print_status([HostStatus("box1", True, generation=7, declared=True, instances=[chat, draft])])
 
 
 def _render_asleep() -> str:
@@ -146,12 +149,7 @@ def _render_asleep() -> str:
         replace(chat, instance=name, state=state, note=note, on_demand=entry, port=8020 + at)
         for at, (name, state, note, entry) in enumerate(entries)
     ]
-    seen = [HostStatus("box1", True, generation=7, declared=True, instances=rows)]
-    with captured_terminal() as printed:
-        print_status_table(seen)
-        for line in describe_hosts(seen, "rig.py"):
-            print_paragraph(line)
-        return printed()
+    return _print_status([HostStatus("box1", True, generation=7, declared=True, instances=rows)])
 
 
 def _render_refusal() -> str:

@@ -7,13 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from click.testing import CliRunner, Result
-
-from cli import main
 from rigwright.model.nvidia_tables import SHIPPED
-from rigwright.supply.lock import Lock
 from tests.unit import built_debs, short_programs
 from tests.unit.file_server import LoopbackFileServer, complete_file
+from tests.unit.lock_folder import LockFolder
 
 SYSTEM = "debian-13"
 NAME = f"driver-{SYSTEM}"
@@ -132,7 +129,7 @@ class FlatDriverArchive:
         self.files.serve(f"{self.place}/{name}", complete_file(content))
 
 
-class DriverLockFixture:
+class DriverLockFixture(LockFolder):
     """A box's folder and `rigwright lock` over it."""
 
     def __init__(self, folder: Path, archive: FlatDriverArchive) -> None:
@@ -165,14 +162,6 @@ class DriverLockFixture:
         """Ask for another driver."""
         self.write("catalog/mine.toml", CATALOG.replace(DRIVER, version))
 
-    def run_lock(self, *options: str) -> Result:
-        return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
-
-    def lock_lines(self, *options: str) -> list[str]:
-        done = self.run_lock(*options)
-        assert done.exit_code == 0, done.output
-        return done.stdout.splitlines()
-
     def lock_error(self) -> str:
         """The one line of an error, after which nothing is written."""
         before = self.lock_files
@@ -195,7 +184,3 @@ class DriverLockFixture:
         """The files in the locks folder."""
         folder = self.folder / "locks"
         return {path.name: path.read_text() for path in folder.iterdir()} if folder.exists() else {}
-
-    @property
-    def read_lock(self) -> Lock:
-        return Lock.load([self.folder / "locks"])

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
+
+from tests.unit.text_handler import TextHandler
 
 AnswerHandler = Callable[["FileServerHandler", int], None]
 """Answers a request for everything from a byte on; 0 where no range was asked for."""
@@ -39,7 +41,7 @@ class LoopbackFileServer:
         return f"{self.url}/{path}"
 
 
-class FileServerHandler(BaseHTTPRequestHandler):
+class FileServerHandler(TextHandler):
     """Hands each request to the answer that is set for it."""
 
     files: LoopbackFileServer
@@ -47,7 +49,7 @@ class FileServerHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         asked = self.headers.get("Range")
         path = self.path.lstrip("/")
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.read_body()
         self.files.asked.append(ServedRequest(path, asked, self.command, self.headers.get("Authorization"), body))
         answers = self.files.answers.get(path, [error_status(404)])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
@@ -66,9 +68,6 @@ class FileServerHandler(BaseHTTPRequestHandler):
         for name, value in (("Content-Length", str(length)), *headers):
             self.send_header(name, value)
         self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
 
 
 def complete_file(content: bytes, *headers: tuple[str, str]) -> AnswerHandler:

@@ -6,12 +6,10 @@ import json
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingMixIn, UnixStreamServer
 from threading import Event, Thread
@@ -19,6 +17,8 @@ from typing import Any
 
 from rigwright.gateway.request_rules import load_request_rules
 from rigwright.project_root import ROOT
+from tests.unit.polling import wait_until
+from tests.unit.text_handler import TextHandler
 
 ROUTER = ROOT / "roles/gateway/host/router"
 PYTHON = "/usr/bin/python3"
@@ -99,35 +99,22 @@ class _NginxSocketServer(ThreadingMixIn, UnixStreamServer):
     nginx: StandInNginx
 
 
-class _NginxSocketHandler(BaseHTTPRequestHandler):
+class _NginxSocketHandler(TextHandler):
     server: _NginxSocketServer
 
     def do_GET(self) -> None:
         nginx = self.server.nginx
-        self._send_json(200, {"digest": "d", "instances": nginx.instances, "keys": nginx.keys})
+        self.send_text(200, json.dumps({"digest": "d", "instances": nginx.instances, "keys": nginx.keys}))
 
     def do_POST(self) -> None:
         nginx = self.server.nginx
-        nginx.asked.append((self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0))))
+        nginx.asked.append((self.path, self.read_body()))
         _, verb, name = self.path.split("/", 2)
         status = nginx.probes.get(name, 200) if verb == "probe" else 204
         if not status:
             nginx.let_go.wait(60)
             status = 200
-        self._send_json(status, {})
-
-    def _send_json(self, status: int, value: object) -> None:
-        text = b"" if status == 204 else json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def address_string(self) -> str:
-        return "unix"
+        self.send_text(status, "" if status == 204 else "{}")
 
 
 @contextmanager
@@ -284,11 +271,3 @@ class RouterFixture:
     def route(self, body: object, path: str = CHAT, **more: Any) -> RouterAnswer:
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.ask(f"/route/{path}", text, **more)
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 20) -> None:
-    """Wait for something to be so."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it never was"
-        time.sleep(0.01)

@@ -1,8 +1,9 @@
-"""`python -m tests.unit.golden` writes the golden outputs anew: help, checks, and plans and files of all inventories.
+"""`python -m tests.unit.golden` writes the golden outputs anew: checks, and plans and files of all inventories.
 
 test_golden.py compares each file in data/golden byte for byte. A section holds one text: in full, as the name of an
 equal section (`=`), as the difference from a similar one (`~`), or, for programs of this repository that hosts get
-unchanged, as their SHA-256.
+unchanged, as their SHA-256. The digest of a generation covers its files: manifests, which have the digests of other
+files, and files that equal another host's have no section of their own.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,14 +21,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import click
 import pyinfra_cli  # noqa: F401 (before ssl is imported: it exchanges sockets)
-from click.testing import CliRunner
 
 from checks import runner
-from checks.check_catalogue import list_checks
 from checks.results import STATUS
-from cli import main as command
 from cli import observed_box, plan
 from rigwright.containers import container_files as container_files
 from rigwright.monitoring import self_check
@@ -48,6 +46,7 @@ VERBATIM = frozenset(
     for path in (ROOT / folder).rglob("*")
     if path.suffix in (".py", ".lua")
 )
+MANIFEST, FIRST_HOST = "manifest.json", "rig3090/rig3090"
 
 
 class Texts:
@@ -87,15 +86,15 @@ class Texts:
         return min(forms, key=len)
 
     def host(self, name: str, files: Iterable[tuple[str, str]]) -> str:
-        """A section for each file of a host; those that another host has, too, are listed by path alone."""
-        parts, same = list[str](), dict[str, list[str]]()
+        """A section for each file of a host; those that another host has, too, are counted."""
+        parts, same = list[str](), Counter[str]()
         for path, text in files:
             owner, _, other = self.names.get(text, "").partition(" ")
             if other == path:
-                same.setdefault(owner, []).append(path)
-            else:
+                same[owner] += 1
+            elif path != MANIFEST or name == FIRST_HOST:
                 parts.append(self.section(f"{name} {path}", text, _kind(path)))
-        parts += [f"== {name} = {owner}\n{_rows(*paths)}" for owner, paths in same.items()]
+        parts += [f"== {name} = {owner}: {count} files\n" for owner, count in same.items()]
         return "".join(parts)
 
 
@@ -192,32 +191,8 @@ def _kind(path: str) -> str:
     return f"{folder}/" if folder not in ("", "gateway") else path
 
 
-def help_of_verbs() -> str:
-    """The help of each verb, as 80 columns have it."""
-    texts = Texts()
-    return "".join(
-        texts.section(
-            " ".join(("rigwright", *path)), CliRunner().invoke(command, [*path, "--help"], env={"COLUMNS": "80"}).output
-        )
-        for path in verbs(command)
-    )
-
-
-def help_in_new_process() -> str:
-    """`help_of_verbs` by an interpreter of its own: click keeps the help option of a command that a test runs alone."""
-    program = "from tests.unit import golden; print(golden.help_of_verbs(), end='')"
-    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-
-
-def verbs(one: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of each verb."""
-    yield path
-    for name, inner in one.commands.items() if isinstance(one, click.Group) else ():
-        yield from verbs(inner, (*path, name))
-
-
 def checks() -> str:
-    """Title, severity, reason and limits of each check, and the output of `check --json` for an empty host."""
+    """The output of `check --json` for an empty host."""
     with TemporaryDirectory() as made:
         folder = Path(made).resolve()
         words = runner.pytest_arguments(str(folder / "everything.py"), "--json")
@@ -233,16 +208,14 @@ def checks() -> str:
     if done.returncode != STATUS["not as declared"] or not done.stdout:
         raise RuntimeError(done.stdout + done.stderr)
     texts = Texts()
-    parts = [texts.section(one.id, _rows(one.title, one.severity, one.why, *one.limitations)) for one in list_checks()]
     report = json.loads(done.stdout.replace(str(folder), "FOLDER"))
     (found,) = report["hosts"]
     verdicts = found.pop("checks")
     report |= {"as_of": "TIME", "took_s": 0.0}
-    parts.append(texts.section("check --json", f"{json.dumps(report, indent=2)}\n"))
+    head = texts.section("check --json", f"{json.dumps(report, indent=2)}\n")
     for one in verdicts:
         one |= {"took_s": 0.0} | dict.fromkeys(("title", "severity", "why"), "")
-    parts.append(texts.section("check --json: hosts.checks", _rows(*map(json.dumps, verdicts))))
-    return "".join(parts)
+    return head + texts.section("check --json: hosts.checks", _rows(*map(json.dumps, verdicts)))
 
 
 def _rows(*rows: str) -> str:
@@ -253,7 +226,6 @@ def render() -> dict[str, str]:
     """File in data/golden -> its text."""
     texts = Texts()
     return {
-        "help.txt": help_in_new_process(),
         "checks.txt": checks(),
         **{f"{name}.txt": inventory(name, texts) for name in INVENTORIES},
     }

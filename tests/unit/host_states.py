@@ -1,6 +1,7 @@
 """Hosts as they are found: converged ones, and processes that are right, for tests to change."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rigwright.host.systemd import UnitState
@@ -12,12 +13,16 @@ from rigwright.nvidia.cuda_toolkit import plan_toolkit
 from rigwright.plan.plan_inputs import TargetState
 from rigwright.serving.generation import Generation, build_generation
 from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit
+from tests.unit.host_folder import HostFolder
 from tests.unit.rendered_scripts import TOOLS
 from tests.unit.samples import sample_build, sample_instance, sample_rig
 
 UnitStates = tuple[UnitState, ...]
 CONFIG = "/etc/rigwright"
 CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
+# as systemctl shows units
+SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
+FAILS = "ActiveState=activating\nSubState=auto-restart\nNRestarts=1\nJob=\n"
 
 
 def two_instance_rig(*instances: Instance) -> Rig:
@@ -28,6 +33,17 @@ def two_instance_rig(*instances: Instance) -> Rig:
 def target_generation(made: Rig | None = None) -> Generation:
     """The generation that a rig asks for."""
     return build_generation(made or two_instance_rig(), {"plain": sample_build()}, TOOLS)
+
+
+def serving_host(folder: Path) -> HostFolder:
+    """A host that serves generation 1 with chat, and has generation 2 with code, too."""
+    host = HostFolder(folder)
+    host.write_generation(1, target_generation(two_instance_rig(sample_instance("chat"))))
+    host.write_generation(2, target_generation())
+    (host.config / "current").symlink_to("generations/1")
+    host.set_answers(state=SERVES)
+    (folder / "proc").mkdir()
+    return host
 
 
 def rig_target_state(made: Rig, host: HostFacts, *installations: Installation) -> TargetState:

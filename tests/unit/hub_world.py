@@ -6,15 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from huggingface_hub import close_session
 
-from cli import main
 from cli.lock_resolver import downloads
 from rigwright.supply.lock import Artefact, Lock
 from tests.stand_ins.hub import StandInHub
 from tests.unit import tls_certificates
 from tests.unit.gguf_files import gguf_file
+from tests.unit.lock_folder import LockFolder
 
 NAME = "org/name"
 GGUF = gguf_file(bytes(range(256)) * 100)
@@ -39,7 +38,7 @@ rigs = hosts({{"box": {keys!r}}})
 TOKEN = "hf_" + "t" * 34
 
 
-class HubLockFixture:
+class HubLockFixture(LockFolder):
     """A box's folder, a hub, and `rigwright lock` over them."""
 
     def __init__(self, folder: Path, hub: StandInHub) -> None:
@@ -63,16 +62,6 @@ class HubLockFixture:
         (self.folder / "hub.token").write_text(f"{token}\n")
         self.write_rig(hub_token_file="hub.token", hub_token_origin=self.hub.url)
 
-    def run_lock(self, *options: str) -> Result:
-        """`rigwright lock`."""
-        return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
-
-    def lock_lines(self, *options: str) -> list[str]:
-        """Its output when it works."""
-        done = self.run_lock(*options)
-        assert done.exit_code == 0, done.output
-        return done.stdout.splitlines()
-
     def lock_error(self, *options: str) -> str:
         """Its error when it does not; nothing is written then."""
         before = self.lock_text
@@ -89,16 +78,6 @@ class HubLockFixture:
         done = self.run_lock("--check")
         assert (done.exit_code, self.lock_text, self.hub.sent_bytes) == (code, before, sent), done.output
         return done.output.replace(self.hub.url, "URL").splitlines()
-
-    @property
-    def lock_path(self) -> Path:
-        """The lock."""
-        return self.folder / "locks" / "mine.lock.toml"
-
-    @property
-    def lock_text(self) -> str:
-        """The lock's."""
-        return self.lock_path.read_text() if self.lock_path.exists() else ""
 
     @property
     def locked_rows(self) -> dict[str, Artefact]:

@@ -2,13 +2,10 @@
 
 from pathlib import Path
 
-from click.testing import CliRunner, Result
-
-from cli import main
-from rigwright.supply.lock import Lock
 from tests.unit.file_server import LoopbackFileServer, complete_file
 from tests.unit.gguf_files import gguf_file
 from tests.unit.index_server import LoopbackPackageIndex
+from tests.unit.lock_folder import LockFolder
 
 WEIGHTS = gguf_file(bytes(range(256)) * 20_000)
 TAGGED = ("ETag", '"one"')
@@ -36,7 +33,7 @@ rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", "mirrors": {{"store": ["{ur
 """
 
 
-class LockFixture:
+class LockFixture(LockFolder):
     """A box's folder, its mirror and the index, and `rigwright lock` over them."""
 
     def __init__(self, folder: Path, files: LoopbackFileServer, form: str) -> None:
@@ -58,31 +55,11 @@ class LockFixture:
     def write_catalog(self, text: str, name: str = "mine") -> None:
         (self.folder / "catalog" / f"{name}.toml").write_text(text)
 
-    def run_lock(self, *options: str) -> Result:
-        return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
-
-    def lock_lines(self) -> list[str]:
-        done = self.run_lock()
-        assert done.exit_code == 0, done.output
-        return done.stdout.splitlines()
-
     def check_lines(self, code: int) -> list[str]:
         before = self.lock_text
         done = self.run_lock("--check")
         assert (done.exit_code, self.lock_text) == (code, before), done.output
         return done.output.splitlines()
-
-    @property
-    def lock_path(self) -> Path:
-        return self.folder / "locks" / "mine.lock.toml"
-
-    @property
-    def lock_text(self) -> str:
-        return self.lock_path.read_text() if self.lock_path.exists() else ""
-
-    @property
-    def read_lock(self) -> Lock:
-        return Lock.load([self.folder / "locks"])
 
     @property
     def fetched_paths(self) -> list[str]:

@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
 from typing import Any, Literal
 
+from tests.unit.text_handler import TextHandler
+
+JSON = "application/json"
 KEY = "a-key"
 MODEL = "scripted"
 NEEDLE = re.compile(r"the secret word of [a-z0-9]+ is ([A-Z]{6,})")
@@ -20,6 +22,7 @@ TEXT = (
     "before evening brings lanterns across harbours where sailors trade stories about storms islands whales and maps "
     "drawn by careful hands under flickering candles long after midnight when only owls watch the silent frozen shore"
 )
+
 WORDS = TEXT.split()
 Fault = Literal[
     "",
@@ -129,36 +132,33 @@ class ScriptedModel:
         return "\n".join(f"{number}. {line}" for number, line in enumerate(lines))
 
 
-class ModelServerHandler(BaseHTTPRequestHandler):
+class ModelServerHandler(TextHandler):
     """Hands each request to the model."""
 
     protocol_version = "HTTP/1.1"
     model: ScriptedModel
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
     def do_GET(self) -> None:
         time.sleep(self.model.starved_s)
         if self.path == "/metrics":
             self.model.looked += 1
-            self._send_response(200, self.model.render_metrics, "text/plain; version=0.0.4")
+            self.send_text(200, self.model.render_metrics, "text/plain; version=0.0.4")
         elif self.headers.get("Authorization") != f"Bearer {KEY}":
-            self._send_response(401, '{"error": "Unauthorized"}')
+            self.send_text(401, '{"error": "Unauthorized"}', JSON)
         elif self.path == "/props":
-            self._send_response(200, json.dumps({"total_slots": 1, "is_sleeping": self.model.asleep}))
+            self.send_text(200, json.dumps({"total_slots": 1, "is_sleeping": self.model.asleep}), JSON)
         elif self.path == "/v1/models":
             name = "somebody-else" if self.model.fault == "other model" else self.model.name
-            self._send_response(200, json.dumps({"object": "list", "data": [{"id": name, "max_model_len": 4096}]}))
+            self.send_text(200, json.dumps({"object": "list", "data": [{"id": name, "max_model_len": 4096}]}), JSON)
         else:
-            self._send_response(404, "{}")
+            self.send_text(404, "{}", JSON)
 
     def do_POST(self) -> None:
         time.sleep(self.model.starved_s)
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.read_body()
         revoked = len(self.model.asked) >= self.model.revoked_after
         if revoked or self.headers.get("Authorization") != f"Bearer {KEY}":
-            self._send_response(401, '{"error": "Unauthorized"}')
+            self.send_text(401, '{"error": "Unauthorized"}', JSON)
             return
         asked = json.loads(body)
         self.model.asked.append(asked)
@@ -177,10 +177,10 @@ class ModelServerHandler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if fault == "error with 200":
-            self._send_response(200, json.dumps({"error": {"message": "no room", "code": 500}}))
+            self.send_text(200, json.dumps({"error": {"message": "no room", "code": 500}}), JSON)
             return
         if fault == "garbage":
-            self._send_response(200, "<html>it works</html>", "text/html")
+            self.send_text(200, "<html>it works</html>", "text/html")
             return
         said = self.model.answer_chat(asked)
         pieces = self._split_message(said)
@@ -202,7 +202,7 @@ class ModelServerHandler(BaseHTTPRequestHandler):
         message = {"role": "assistant", "content": said["content"] or None, "reasoning": said["reasoning"] or None}
         message["tool_calls"] = [{"id": "1", "type": "function", "function": said["call"]}] if said["call"] else []
         choice = {"index": 0, "message": message, "finish_reason": said["finish"]}
-        self._send_response(200, json.dumps({"model": MODEL, "choices": [choice], "usage": usage}))
+        self.send_text(200, json.dumps({"model": MODEL, "choices": [choice], "usage": usage}), JSON)
 
     def _split_message(self, said: dict[str, Any]) -> list[dict[str, Any]]:
         found = [{"reasoning": word} for word in re.findall(r"\S+\s*", said["reasoning"])]
@@ -249,13 +249,6 @@ class ModelServerHandler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self.wfile.write(b"0\r\n\r\n")
-
-    def _send_response(self, status: int, text: str, kind: str = "application/json") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(text.encode())))
-        self.end_headers()
-        self.wfile.write(text.encode())
 
 
 class ModelSocketServer(ThreadingUnixStreamServer):

@@ -4,26 +4,16 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from click.testing import CliRunner, Result
-
-from cli import main
 from rigwright.model.containers import archive_tables
-from rigwright.supply.lock import Lock
 from tests.unit import built_debs
+from tests.unit.container_samples import FIVE, FOUR, SYSTEM
 from tests.unit.driver_world import ArchiveSigner
 from tests.unit.file_server import LoopbackFileServer, complete_file
+from tests.unit.lock_folder import LockFolder
 
-SYSTEM = "debian-13"
 DOCKER = f"docker-{SYSTEM}"
 TOOLKIT_VERSION, DOCKER_VERSION = "1.20.0", "28.5.2"
 FINGERPRINTS = ("C95B321B61E88C1809C4F759DDCAE044F796ECB0", "9DC858229FC7DD38854AE2D88D81803C0EBFCD88")
-FOUR = (
-    "libnvidia-container-tools",
-    "libnvidia-container1",
-    "nvidia-container-toolkit",
-    "nvidia-container-toolkit-base",
-)
-FIVE = ("containerd.io", "docker-buildx-plugin", "docker-ce", "docker-ce-cli", "docker-compose-plugin")
 CATALOG = f"""
 [inputs.container-toolkit]
 kind = "deb"
@@ -78,7 +68,7 @@ class ContainerPackageArchive:
         self.files.serve(f"{at}/{listed}", complete_file(content))
 
 
-class ContainerLockFixture:
+class ContainerLockFixture(LockFolder):
     """A box's folder and `rigwright lock` over it."""
 
     def __init__(self, folder: Path, files: LoopbackFileServer, signer: ArchiveSigner) -> None:
@@ -115,21 +105,9 @@ class ContainerLockFixture:
         (self.folder / "catalog/containers/containers.toml").write_text(text)
         archive_tables.load_container_tables.cache_clear()
 
-    def run_lock(self, *options: str) -> Result:
-        return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
-
-    def lock_lines(self, *options: str) -> list[str]:
-        done = self.run_lock(*options)
-        assert done.exit_code == 0, done.output
-        return done.stdout.splitlines()
-
     def lock_error_lines(self) -> list[str]:
         """The lines of an error, after which nothing is written."""
         done = self.run_lock()
         assert done.exit_code in (1, 2), done.output
         assert not (self.folder / "locks").exists()
         return done.stderr.partition("Error: ")[2].splitlines()
-
-    @property
-    def read_lock(self) -> Lock:
-        return Lock.load([self.folder / "locks"])

@@ -16,6 +16,8 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
 from rigwright.host.generation_layout import META, PROVEN, digest_generation
 from rigwright.model.pull_schema import PullEntry
 from rigwright.model.roots import Roots
@@ -193,6 +195,11 @@ class PublishedWorld:
         self.add_generation(serial, payload, **changes)
         self.write_timestamp(serial)
 
+    def offer(self, serial: int, payload: PullPayload = PLAIN, **changes: object) -> None:
+        """Publish a generation, and have the box fetch it."""
+        self.publish(serial, payload, **changes)
+        self.place()
+
     def fetch(self, now: datetime = NOW) -> str:
         """Fetch as the service without rights does; the reason of a refusal, empty for none."""
         try:
@@ -231,3 +238,29 @@ class PublishedWorld:
 
 
 Attack = Callable[[PublishedWorld], object]
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> PublisherKeys:
+    return PublisherKeys(tmp_path_factory.mktemp("keys"))
+
+
+class Killed(BaseException):
+    """The end of the program at once."""
+
+
+def outcome(world: PublishedWorld) -> tuple[object, object]:
+    world.verify()
+    return world.record["outcome"], world.record["reason"]
+
+
+def die(*words: object, **limits: object) -> None:
+    raise Killed
+
+
+def verify_until_killed(world: PublishedWorld, name: str = "", program: Callable[..., object] = die) -> None:
+    """Have the program of root end within a function of its modules, or by itself."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        if name:
+            patch.setattr(f"roles.pull.host.{name}", program)
+        world.verify()

@@ -7,10 +7,7 @@ from pathlib import Path
 
 from rigwright.engines.instance_request import ONE_TOKEN, InstanceRequest
 from rigwright.render import render
-from tests.unit.file_server import (
-    LoopbackFileServer,
-    ServedRequest,
-)
+from tests.unit.file_server import LoopbackFileServer, ServedRequest
 from tests.unit.rendered_scripts import write_stand_in
 
 KEY = "sk-0123456789abcdef"
@@ -63,6 +60,11 @@ class StartingInstance:
     def completions_asked(self) -> list[ServedRequest]:
         """The requests that reached its server, without looks whether it loads."""
         return [one for one in self.server.asked if one.path != "health"]
+
+    def declare_memory(self) -> None:
+        """Have its starts recorded."""
+        (self.generation / "memory").mkdir(parents=True)
+        (self.generation / "memory/chat.json").write_text("{}")
 
     def write(self) -> None:
         """Put its generation there."""

@@ -11,7 +11,7 @@ from rigwright.serving.activation import Activation
 from rigwright.serving.generation import SETTLE
 from rigwright.serving.instance_units import listener_units
 from tests.unit.host_folder import HostFolder
-from tests.unit.host_states import CHAT, CODE, target_generation, two_instance_rig
+from tests.unit.host_states import CHAT, CODE, FAILS, SERVES, target_generation, two_instance_rig
 from tests.unit.rendered_scripts import activation_script, write_stand_in
 from tests.unit.samples import sample_instance
 
@@ -21,8 +21,6 @@ OLD, NEW = (
     target_generation(two_instance_rig(sample_instance("chat"), sample_instance("code", port=8021))),
 )
 FOREIGN = "rigwright-old.service"
-SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
-FAILS = "ActiveState=activating\nSubState=auto-restart\nNRestarts=1\nJob=\n"
 START = "start --job-mode=ignore-dependencies rigwright.target"
 
 

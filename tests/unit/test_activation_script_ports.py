@@ -11,7 +11,7 @@ from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.instance_units import PREFIX, listener_units
 from tests.unit.host_folder import HostFolder
-from tests.unit.host_states import CHAT, CODE, target_generation, two_instance_rig
+from tests.unit.host_states import CHAT, CODE, FAILS, SERVES, target_generation, two_instance_rig
 from tests.unit.rendered_scripts import activation_script, write_stand_in
 from tests.unit.samples import sample_instance
 
@@ -20,8 +20,6 @@ OLD = target_generation(two_instance_rig(sample_instance("chat"), sample_instanc
 NEW = target_generation(two_instance_rig(sample_instance("chat"), sample_instance("code", port=8021)))
 # as it was before ports had units: there is no file of theirs
 BEFORE = replace(OLD, files={path: text for path, text in OLD.files.items() if PREFIX not in path})
-SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
-FAILS = "ActiveState=activating\nSubState=auto-restart\nNRestarts=1\nJob=\n"
 TCP = UnitState(CHAT, "0" * 64, 8020, frozenset())
 """An engine that listens on the port itself."""
 CARRIERS = {

@@ -17,7 +17,7 @@ from benchmarks.gateway_host import LITELLM, PACED, PLAIN, PORT, REAL, SOCKET, T
 from benchmarks.gateway_results import Crowd, Large, Report, Row
 from benchmarks.http_streams import MESSAGE, ServerAddress, StreamRequest, render_body
 from rigwright.project_root import ROOT
-from tests.unit.weights_world import wait_until
+from tests.unit.polling import wait_until
 
 
 @pytest.fixture

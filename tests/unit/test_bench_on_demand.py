@@ -4,13 +4,14 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from threading import Event, Thread
 
 from benchmarks.on_demand import OUR_START, THEIR_START
 from benchmarks.on_demand_host import is_marked
 from benchmarks.on_demand_load import RandomLoad, RandomRequest, run_load
 from benchmarks.on_demand_results import LOAD_HEAD, MODEL_HEAD, LoadRow, OnDemandReport, WakePair
+from tests.unit.text_handler import TextHandler
 
 TOKENS = 3
 USAGE = {"usage": {"completion_tokens": TOKENS}, "choices": []}
@@ -19,12 +20,12 @@ FAILED = ': waiting\n\ndata: {"error": {"message": "it did not start"}}\n\ndata:
 CUT = "data: {}\n\n"
 
 
-class StandInServer(BaseHTTPRequestHandler):
+class StandInServer(TextHandler):
     """Answers by the model's name."""
 
     def do_POST(self) -> None:
         """Answer."""
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        asked = self.read_json()
         if asked["model"] == "busy":
             self.send_response(503)
             self.send_header("Retry-After", "1")
@@ -34,9 +35,6 @@ class StandInServer(BaseHTTPRequestHandler):
         self.end_headers()
         text = {"failed": FAILED, "cut": CUT}.get(asked["model"], STREAM)
         self.wfile.write((text if asked["stream"] else json.dumps(USAGE)).encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Print nothing."""
 
 
 @contextmanager

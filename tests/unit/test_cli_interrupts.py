@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rigwright.project_root import ROOT
+from tests.unit.polling import wait_until
 from tests.unit.pseudo_terminal import run_on_terminal
-from tests.unit.weights_world import wait_until
 
 # a deploy that does nothing but write as pyinfra and our progress do, one greenlet a host
 WRITING = """

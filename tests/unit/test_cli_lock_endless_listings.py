@@ -5,13 +5,14 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from cli.lock_resolver import model_hub
 from tests.unit.hub_world import HubLockFixture, make_hub_fixture
+from tests.unit.text_handler import TextHandler
 
 MOST = 1 << 20
 SENT = 64  # times as much is sent at most by one that ends
@@ -29,7 +30,7 @@ def answering(status: int, headers: dict[str, str], parts: list[bytes]) -> Itera
     """A server that answers whatever it is asked with these; its address, and the bytes that it got rid of."""
     sent = [0]
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(TextHandler):
         protocol_version = "HTTP/1.0"
 
         def do_GET(self) -> None:
@@ -41,9 +42,6 @@ def answering(status: int, headers: dict[str, str], parts: list[bytes]) -> Itera
                 for part in parts:
                     self.wfile.write(part)
                     sent[0] += len(part)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -8,9 +8,10 @@ import pytest
 from cli.lock_resolver import downloads
 from rigwright.model.containers.archive_tables import load_container_tables
 from tests.unit.conftest import NO_INDEX
+from tests.unit.container_samples import FIVE, FOUR
 from tests.unit.driver_world import ArchiveSigner
 from tests.unit.file_server import LoopbackFileServer
-from tests.unit.packages_world import CATALOG, DOCKER, FIVE, FOUR, ContainerLockFixture
+from tests.unit.packages_world import CATALOG, DOCKER, ContainerLockFixture
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from roles import client
 from roles.client import ClientJobFailed, ClientJobLost, HostClient
 from roles.client.host import http_exchange
 from tests.unit.client_host import ClientHost, make_client_host
+from tests.unit.polling import wait_until
 
 Act = Callable[[socket.socket], None]
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
@@ -151,9 +152,7 @@ def test_unread_data_is_not_kept(lying: Callable[[str], HostClient], monkeypatch
     with lying(f"{ORDERED} while echo '{line}'; do :; done") as one:
         words = one.run_module("asking", {}, str, 5.0)
         next(words)
-        until = time.monotonic() + 10
-        while not one._lost and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_until(lambda: one._lost)
         with pytest.raises(ClientJobLost, match="unread output exceeded the limit"):
             list(words)
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 
 import click
 import pytest
@@ -19,6 +19,7 @@ from rigwright.gateway.client_setup import CLIENTS, VARIABLE, ClientEndpoint, cl
 from rigwright.model.gateway_schema import Gateway, ListenerEntry
 from rigwright.model.rig import Rig
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry, sample_instance, sample_rig
+from tests.unit.text_handler import TextHandler
 
 KEY = "a-key-of-a-client"
 
@@ -31,7 +32,7 @@ class SeenRequests(HTTPServer):
     body: dict[str, object]
 
 
-class ChunkedStreamHandler(BaseHTTPRequestHandler):
+class ChunkedStreamHandler(TextHandler):
     """Streams two pieces in chunks of HTTP, as OpenAI's servers do."""
 
     server: SeenRequests
@@ -39,7 +40,7 @@ class ChunkedStreamHandler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.path, self.server.headers = self.path, self.headers["Authorization"]
-        self.server.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.body = self.read_json()
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
@@ -54,9 +55,6 @@ class ChunkedStreamHandler(BaseHTTPRequestHandler):
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 @pytest.fixture

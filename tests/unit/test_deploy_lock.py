@@ -19,6 +19,7 @@ from roles import deploy_lock
 from roles.deploy_lock import DeployLock, describe_denial
 from tests.unit import short_programs
 from tests.unit.channel_records import channel_lines_of
+from tests.unit.polling import wait_until
 from tests.unit.rendered_scripts import lock_holder_script
 
 HOLDER = {"who": "ops@desk", "pid": 4711, "since": "2026-11-01 12:00:00 UTC", "doing": "deploy of /home/ops/rig.py"}
@@ -151,9 +152,7 @@ def test_observers_learn_that_it_is_held(tmp_path: Path) -> None:
     marks = tmp_path / "metrics" / "deploy.prom"
     marks.parent.mkdir()
     with start_holder(tmp_path, "first", marks=str(marks)) as (one, _):
-        deadline = time.monotonic() + 10
-        while not marks.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(marks.exists)
         name, began = marks.read_text().split()
         assert name == DEPLOY_STARTED
         assert abs(int(began) - time.time()) < 60

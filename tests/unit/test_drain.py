@@ -9,12 +9,10 @@ from rigwright.gateway.gateway_units import ADMIN
 from rigwright.host.systemd import UnitState
 from rigwright.serving.activation import Activation
 from tests.unit.host_folder import HostFolder
-from tests.unit.host_states import CHAT, CODE, target_generation, two_instance_rig
+from tests.unit.host_states import CHAT, CODE, serving_host
 from tests.unit.rendered_scripts import activation_script, write_stand_in
-from tests.unit.samples import sample_instance
 
 WAY = Activation((), (CHAT,), (), (UnitState(CHAT, "0" * 64, 8020, frozenset()),))
-SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
 # The gateway: it says the next of the numbers that a test has written for an instance, the last one again and again.
 GATEWAY = r"""
 for url; do :; done
@@ -29,16 +27,9 @@ head -n 1 "${url##*/}"
 @pytest.fixture
 def host(tmp_path: Path) -> HostFolder:
     """A host that serves generation 1 behind a gateway."""
-    made = HostFolder(tmp_path)
-    made.write_generation(1, target_generation(two_instance_rig(sample_instance("chat"))))
-    made.write_generation(
-        2, target_generation(two_instance_rig(sample_instance("chat"), sample_instance("code", port=8021)))
-    )
-    (made.config / "current").symlink_to("generations/1")
-    made.set_answers(state=SERVES)
+    made = serving_host(tmp_path)
     (tmp_path / "gateway").mkdir()
     (tmp_path / "gateway/asked").touch()
-    (tmp_path / "proc").mkdir()
     write_stand_in(tmp_path / "bin", "curl", GATEWAY)
     write_stand_in(tmp_path / "bin", "sleep", "true")
     return made

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from rigwright.nvidia.cards.card_facts import parse_holders, render_holders_query
 from tests.unit import short_programs
 from tests.unit.channel_records import channel_lines, decode_records
+from tests.unit.polling import wait_until
 
 SCRIPT = render_holders_query()
 SESSION = "/user.slice/user-1000.slice/session-3.scope"
@@ -117,7 +117,4 @@ def test_a_real_process_is_found_while_it_holds_its_file(tmp_path: Path, name: s
 
 def until_it_runs(pid: int, name: str) -> None:
     """Wait for the program to take the place of the shell's copy that starts it."""
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}/comm").read_text().strip() != name[:15]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: Path(f"/proc/{pid}/comm").read_text().strip() == name[:15])

@@ -14,7 +14,7 @@ from rigwright.nvidia.cuda_toolkit import plan_toolkit
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.plan.preflight import describe_other_cards, find_refusals, find_warnings
 from rigwright.render import render
-from rigwright.supply.lock import render_lock
+from rigwright.supply.lock import Artefact, render_lock
 from tests.unit.env_samples import conda_row, declared_env, env_installation
 from tests.unit.samples import GIB, NOW, OperatorFolder, sample_card, sample_facts, sample_rig, sample_wheel
 
@@ -155,22 +155,24 @@ def test_memory_that_an_engine_takes_is_warned_of() -> None:
     )
 
 
-def test_a_card_without_code_is_refused_with_the_file(tmp_path: Path) -> None:
-    box = OperatorFolder(tmp_path)
-    code = ["lib/main.so sm_80 compute_80", "lib/other.so sm_90a"]
-    rows = [
-        conda_row(),
-        sample_wheel("demo", version="2.0", group="pk", python="3.10.20", as_of="2026-06-10", machine_code=code),
-        sample_wheel("uv", group="installers"),
-    ]
+def refusal_lines(folder: Path, python: Artefact, wheel: str, more: str = "", **keys: object) -> list[str]:
+    """The refusal of an environment with this Python and this one wheel."""
+    box = OperatorFolder(folder)
+    locked = sample_wheel(wheel, version="2.0", group="pk", python="3.10.20", as_of="2026-06-10", **keys)
+    rows = [python, locked, sample_wheel("uv", group="installers")]
     box.write("locks/env.lock.toml", render_lock(rows, "a test").replace("# Written by", "# By"))
     box.write(
         "catalog/env.toml",
         '[envs.env]\npython = "py"\npackages = "pk"\ndistribution = "demo"\nimports = ["demo"]\n'
-        '[inputs.pk]\nkind = "wheel"\npython = "3.10.20"\nas_of = "2026-06-10"\nrequirements = ["demo"]\n'
-        'for_other_cards = ["lib/other.so"]\n',
+        f'[inputs.pk]\nkind = "wheel"\npython = "3.10.20"\nas_of = "2026-06-10"\nrequirements = ["{wheel}"]\n{more}',
     )
-    (line,) = [one for one in box.refusal_lines(envs=["env"]) if "has code for" in one]
+    return box.refusal_lines(envs=["env"])
+
+
+def test_a_card_without_code_is_refused_with_the_file(tmp_path: Path) -> None:
+    code = ["lib/main.so sm_80 compute_80", "lib/other.so sm_90a"]
+    lines = refusal_lines(tmp_path, conda_row(), "demo", 'for_other_cards = ["lib/other.so"]\n', machine_code=code)
+    (line,) = [one for one in lines if "has code for" in one]
     assert "box.envs[0]: env: lib/main.so of demo 2.0 has code for sm_80, compute_80, but none for" in line
     assert "7.5" in line
 
@@ -183,19 +185,8 @@ def test_a_shell_runs_as_user_nobody_and_the_words_stay_apart() -> None:
 
 
 def test_an_environment_without_its_python_or_what_names_its_version_is_refused(tmp_path: Path) -> None:
-    box = OperatorFolder(tmp_path)
-    rows = [
-        conda_row(name="libffi"),
-        sample_wheel("other", version="2.0", group="pk", python="3.10.20", as_of="2026-06-10"),
-        sample_wheel("uv", group="installers"),
-    ]
-    box.write("locks/env.lock.toml", render_lock(rows, "a test").replace("# Written by", "# By"))
-    box.write(
-        "catalog/env.toml",
-        '[envs.env]\npython = "py"\npackages = "pk"\ndistribution = "demo"\nimports = ["demo"]\n'
-        '[inputs.pk]\nkind = "wheel"\npython = "3.10.20"\nas_of = "2026-06-10"\nrequirements = ["other"]\n',
-    )
-    found = [one.partition("box.envs[0]: ")[2] for one in box.refusal_lines(envs=["env"])]
+    lines = refusal_lines(tmp_path, conda_row(name="libffi"), "other")
+    found = [one.partition("box.envs[0]: ")[2] for one in lines]
     assert "env: py does not include python: add it to requirements" in found
     assert "env: pk has no distribution demo, whose version is the environment's; allowed: other" in found
 

@@ -20,8 +20,8 @@ from tests.unit.gateway_router import (
     key_entry,
     model_entry,
     router_settings,
-    wait_until,
 )
+from tests.unit.polling import wait_until
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from tests.unit.gateway_router import (
     model_entry,
     router_settings,
     run_stand_in_nginx,
-    wait_until,
 )
+from tests.unit.polling import wait_until
 
 OFTEN = {"every": 0.05, "timeout": 0.5}
 TWO = {"qwen3": model_entry("chat", "chat2")}

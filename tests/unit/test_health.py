@@ -116,7 +116,7 @@ def test_a_partial_search_of_a_journal_is_reported() -> None:
 def test_states_are_distinguished(found: InstanceHealth, state: str, note: str) -> None:
     assert found.state == state
     assert note in found.note
-    assert found.is_well == (state in ("ready", "asleep"))
+    assert found.assessed.is_ready == (state in ("ready", "asleep"))
 
 
 def test_an_error_in_a_log_comes_with_its_remedy() -> None:
@@ -239,7 +239,7 @@ def test_one_that_works_is_looked_at_twice_and_one_that_is_idle_is_not_waited_fo
     with serving(folder, running=running) as model:
         (folder / "api.sock").chmod(0o777)
         found = health_of()
-    assert instance_health.assess_health(found, capable_instance()).is_well
+    assert instance_health.assess_health(found, capable_instance()).assessed.is_ready
     assert model.looked == looked
 
 
@@ -248,7 +248,7 @@ def test_a_starved_engine_has_more_time_before_its_silence_is_recorded(health_of
     with serving(folder, starved_s=0.8):
         (folder / "api.sock").chmod(0o777)
         found = health_of(patience=PATIENCE)
-        assert instance_health.assess_health(found, capable_instance()).is_well
+        assert instance_health.assess_health(found, capable_instance()).assessed.is_ready
         assert 0.8 <= found.engines["chat"].took_s < 3, "the look ends with the answer"
         # silence of the same run is known: no look waits again
         assert instance_health.assess_health(health_of(patience=0), capable_instance()).state == "silent"
@@ -316,7 +316,7 @@ def test_one_that_answers_again_is_forgotten(health_of: ObserveHost, folder: Pat
     kept.write_text("{}")
     with serving(folder):
         (folder / "api.sock").chmod(0o777)
-        assert instance_health.assess_health(health_of(), capable_instance()).is_well
+        assert instance_health.assess_health(health_of(), capable_instance()).assessed.is_ready
     assert not kept.exists()
 
 

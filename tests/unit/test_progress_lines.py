@@ -5,7 +5,6 @@ import os
 import re
 import sys
 import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from roles import progress
 from roles.progress import LiveDisplay
+from tests.unit.polling import wait_until
 from tests.unit.pseudo_terminal import run_on_terminal
 
 
@@ -24,9 +24,7 @@ def test_a_thread_writes_lines_of_silent_work_until_it_ends(monkeypatch: pytest.
     display = LiveDisplay()
     with display.task("checks", "running all checks"):
         ended = display.beats
-        deadline = time.monotonic() + 30
-        while not written.getvalue() and time.monotonic() < deadline:
-            threading.Event().wait(0.01)
+        wait_until(written.getvalue, 30)
     assert written.getvalue().startswith("checks: running all checks: running for 0:00\n")
     assert ended
     assert ended.is_set()

@@ -3,6 +3,8 @@
 ssh-keygen and the web server are real.
 """
 
+# ruff: noqa: F811 (a fixture of another file)
+
 from __future__ import annotations
 
 import hashlib
@@ -12,10 +14,14 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from http.server import SimpleHTTPRequestHandler
+from io import BufferedIOBase
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,16 +30,20 @@ from rigwright.signing.dsse import parse_envelope
 from rigwright.signing.trusted_signers import Signer, TrustedSigners
 from rigwright.signing.wire_format import WireReader
 from roles.pull.host import run, transfer
-from tests.unit.published_boxes import DAY, NOW, PLAIN, Attack, PublishedWorld, PublisherKeys, served_folder
+from tests.unit.published_boxes import (  # noqa: F401 (a fixture)
+    DAY,
+    NOW,
+    PLAIN,
+    Attack,
+    PublishedWorld,
+    PublisherKeys,
+    keys,
+    served_folder,
+)
 from tests.unit.signing_keys import make_key, public_key
 
-SEEN, NEWER = 20261129100000, 20261129110000
+SEEN, NEWER, FAR = 20261129100000, 20261129110000, 99991231235959
 OTHER = PullPayload({"manifest.json": '{"other": 1}'}, {}, {}, {})
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> PublisherKeys:
-    return PublisherKeys(tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture
@@ -51,23 +61,19 @@ def world(tmp_path: Path, keys: PublisherKeys, monkeypatch: pytest.MonkeyPatch) 
         yield made
 
 
-def replay_timestamp(world: PublishedWorld) -> None:
-    world.write_timestamp(SEEN - 1)
+def replace_timestamp(serial: int = NEWER, **keys: Any) -> Attack:
+    """Another timestamp of the same generation."""
+    return lambda world: world.write_timestamp(serial, **keys)
 
 
-def list_older_generation(world: PublishedWorld) -> None:
-    world.add_generation(SEEN - 1)
-    world.write_timestamp(NEWER)
+def list_generation(serial: int = NEWER, *payload: PullPayload, **keys: Any) -> Attack:
+    """A newer timestamp that lists this generation."""
 
+    def attack(world: PublishedWorld) -> None:
+        world.add_generation(serial, *payload, **keys)
+        world.write_timestamp(NEWER)
 
-def list_box_of_others(world: PublishedWorld) -> None:
-    world.add_generation(NEWER, details={"box": "other"})
-    world.write_timestamp(NEWER)
-
-
-def list_same_name_elsewhere(world: PublishedWorld) -> None:
-    world.add_generation(NEWER, details={"machine": "f" * 64})
-    world.write_timestamp(NEWER)
+    return attack
 
 
 def swap_statement(world: PublishedWorld) -> None:
@@ -89,16 +95,6 @@ def swap_payload(world: PublishedWorld) -> None:
     world.write(payload_file(sha256), PLAIN.render()[: len(OTHER.render())])
 
 
-def swap_generation(world: PublishedWorld) -> None:
-    world.add_generation(NEWER, PLAIN, generation=OTHER.digest)
-    world.write_timestamp(NEWER)
-
-
-def list_statement_of_another_serial(world: PublishedWorld) -> None:
-    world.add_generation(NEWER, inner=SEEN)
-    world.write_timestamp(NEWER)
-
-
 def sign_lock_as_timestamp(world: PublishedWorld) -> None:
     content = world.sign("lock", {"lock": "a" * 64}, NEWER, {"inventory": "rig"})
     world.write("timestamp.json", content)
@@ -109,18 +105,13 @@ def give_statement_as_timestamp(world: PublishedWorld) -> None:
     world.write("timestamp.json", (world.published / metadata_file("box", NEWER)).read_bytes())
 
 
-def sign_generation_by(name: str) -> Attack:
+def sign_by(name: str, *, timestamp: bool) -> Attack:
+    """A generation and its timestamp, one of them signed by another key."""
+
     def attack(world: PublishedWorld) -> None:
-        world.add_generation(NEWER, key=getattr(world.keys, name))
-        world.write_timestamp(NEWER)
-
-    return attack
-
-
-def sign_timestamp_by(name: str) -> Attack:
-    def attack(world: PublishedWorld) -> None:
-        world.add_generation(NEWER)
-        world.write_timestamp(NEWER, key=getattr(world.keys, name))
+        key = getattr(world.keys, name)
+        world.add_generation(NEWER, **({} if timestamp else {"key": key}))
+        world.write_timestamp(NEWER, **({"key": key} if timestamp else {}))
 
     return attack
 
@@ -137,15 +128,7 @@ def change_byte(world: PublishedWorld) -> None:
 
 
 def publish_escape(path: str) -> Attack:
-    def attack(world: PublishedWorld) -> None:
-        world.publish(NEWER, replace(OTHER, files={**OTHER.files, path: "x"}))
-
-    return attack
-
-
-def announce_large_payload(world: PublishedWorld) -> None:
-    world.add_generation(NEWER, details={"payload_size": MOST_PAYLOAD + 1})
-    world.write_timestamp(NEWER)
+    return lambda world: world.publish(NEWER, replace(OTHER, files={**OTHER.files, path: "x"}))
 
 
 def announce_large_statement(world: PublishedWorld) -> None:
@@ -153,68 +136,45 @@ def announce_large_statement(world: PublishedWorld) -> None:
     world.write_timestamp(NEWER, PublishedEntry(NEWER, 1 << 40, world.entry.sha256))
 
 
-def sign_far_serial(world: PublishedWorld) -> None:
-    world.publish(99991231235959)
+ATTACKS: dict[str, tuple[Attack, str]] = {
+    "rollback: an older timestamp": (replace_timestamp(SEEN - 1), "older_serial"),
+    "rollback: a newer timestamp with an older generation": (list_generation(SEEN - 1), "older_serial"),
+    "freeze: the timestamp": (replace_timestamp(expires=NOW), "statement_expired"),
+    "freeze: an expired generation under a renewed timestamp": (list_generation(expires=NOW), "statement_expired"),
+    "mix: the statement of another serial": (swap_statement, "other_subject"),
+    "mix: another statement of the same serial": (sign_statement_again, "other_subject"),
+    "mix: an old statement listed as new": (list_generation(inner=SEEN), "other_subject"),
+    "mix: the payload of another generation": (swap_payload, "other_subject"),
+    "mix: a payload with other files than its statement": (
+        *(list_generation(NEWER, PLAIN, generation=OTHER.digest), "other_subject"),
+    ),
+    "two timestamps": (replace_timestamp(SEEN, expires=NOW + 2 * DAY), "other_subject"),
+    "foreign: the generation of another box": (list_generation(details={"box": "other"}), "other_box"),
+    "foreign: another machine with the same name": (list_generation(details={"machine": "f" * 64}), "other_box"),
+    "foreign: not listed": (replace_timestamp(box="other"), "other_box"),
+    "foreign: the timestamp of another inventory": (replace_timestamp(inventory="berlin"), "other_subject"),
+    "foreign: the generation of another inventory": (list_generation(inventory="berlin"), "other_subject"),
+    "foreign: the signature of a lock": (sign_lock_as_timestamp, "wrong_kind"),
+    "foreign: a statement in place of the timestamp": (give_statement_as_timestamp, "wrong_kind"),
+    "arbitrary software: an unknown signer": (sign_by("mallory", timestamp=True), "unknown_signer"),
+    "arbitrary software: of the generation": (sign_by("mallory", timestamp=False), "unknown_signer"),
+    "stolen key of timestamps signs a generation": (sign_by("clock", timestamp=False), "wrong_kind"),
+    "a revoked key": (sign_by("gone", timestamp=True), "revoked"),
+    "an expired key": (sign_by("former", timestamp=True), "key_expired"),
+    "a changed signature": (change_byte, "changed"),
+    "fast-forward: the timestamp": (lambda world: world.publish(FAR), "statement_in_future"),
+    "fast-forward: the generation": (list_generation(FAR), "statement_in_future"),
+    "a timestamp of tomorrow": (replace_timestamp(signed=NOW + DAY, expires=NOW + 2 * DAY), "statement_in_future"),
+    "a path outside of the folder": (publish_escape("../../../etc/passwd"), "malformed"),
+    "a file in the place of a folder": (publish_escape("manifest.json/x"), "malformed"),
+    "endless data: a large payload": (list_generation(details={"payload_size": MOST_PAYLOAD + 1}), "too_large"),
+    "endless data: a large statement": (announce_large_statement, "too_large"),
+}
 
 
-def sign_far_generation(world: PublishedWorld) -> None:
-    world.add_generation(99991231235959)
-    world.write_timestamp(NEWER)
-
-
-@pytest.mark.parametrize(
-    ("attack", "reason"),
-    [
-        pytest.param(replay_timestamp, "older_serial", id="rollback: an older timestamp"),
-        pytest.param(list_older_generation, "older_serial", id="rollback: a newer timestamp with an older generation"),
-        pytest.param(lambda w: w.write_timestamp(NEWER, expires=NOW), "statement_expired", id="freeze: the timestamp"),
-        pytest.param(
-            lambda w: (w.add_generation(NEWER, expires=NOW), w.write_timestamp(NEWER)),
-            *("statement_expired",),
-            id="freeze: an expired generation under a renewed timestamp",
-        ),
-        pytest.param(swap_statement, "other_subject", id="mix: the statement of another serial"),
-        pytest.param(sign_statement_again, "other_subject", id="mix: another statement of the same serial"),
-        pytest.param(list_statement_of_another_serial, "other_subject", id="mix: an old statement listed as new"),
-        pytest.param(swap_payload, "other_subject", id="mix: the payload of another generation"),
-        pytest.param(swap_generation, "other_subject", id="mix: a payload with other files than its statement"),
-        pytest.param(lambda w: w.write_timestamp(SEEN, expires=NOW + 2 * DAY), "other_subject", id="two timestamps"),
-        pytest.param(list_box_of_others, "other_box", id="foreign: the generation of another box"),
-        pytest.param(list_same_name_elsewhere, "other_box", id="foreign: another machine with the same name"),
-        pytest.param(lambda w: w.write_timestamp(NEWER, box="other"), "other_box", id="foreign: not listed"),
-        pytest.param(
-            lambda w: w.write_timestamp(NEWER, inventory="berlin"),
-            *("other_subject",),
-            id="foreign: the timestamp of another inventory",
-        ),
-        pytest.param(
-            lambda w: (w.add_generation(NEWER, inventory="berlin"), w.write_timestamp(NEWER)),
-            *("other_subject",),
-            id="foreign: the generation of another inventory",
-        ),
-        pytest.param(sign_lock_as_timestamp, "wrong_kind", id="foreign: the signature of a lock"),
-        pytest.param(give_statement_as_timestamp, "wrong_kind", id="foreign: a statement in place of the timestamp"),
-        pytest.param(sign_timestamp_by("mallory"), "unknown_signer", id="arbitrary software: an unknown signer"),
-        pytest.param(sign_generation_by("mallory"), "unknown_signer", id="arbitrary software: of the generation"),
-        pytest.param(sign_generation_by("clock"), "wrong_kind", id="stolen key of timestamps signs a generation"),
-        pytest.param(sign_timestamp_by("gone"), "revoked", id="a revoked key"),
-        pytest.param(sign_timestamp_by("former"), "key_expired", id="an expired key"),
-        pytest.param(change_byte, "changed", id="a changed signature"),
-        pytest.param(sign_far_serial, "statement_in_future", id="fast-forward: the timestamp"),
-        pytest.param(sign_far_generation, "statement_in_future", id="fast-forward: the generation"),
-        pytest.param(
-            lambda w: w.write_timestamp(NEWER, signed=NOW + DAY, expires=NOW + 2 * DAY),
-            *("statement_in_future",),
-            id="a timestamp of tomorrow",
-        ),
-        pytest.param(publish_escape("../../../etc/passwd"), "malformed", id="a path outside of the folder"),
-        pytest.param(publish_escape("manifest.json/x"), "malformed", id="a file in the place of a folder"),
-        pytest.param(announce_large_payload, "too_large", id="endless data: a large payload"),
-        pytest.param(announce_large_statement, "too_large", id="endless data: a large statement"),
-    ],
-)
+@pytest.mark.parametrize(("attack", "reason"), ATTACKS.values(), ids=ATTACKS)
 def test_an_attack_is_refused(world: PublishedWorld, attack: Attack, reason: str) -> None:
-    before = sorted(path for path in (world.box / "etc").rglob("*"))
+    before = sorted((world.box / "etc").rglob("*"))
     attack(world)
     found = world.fetch()
     if found:
@@ -224,108 +184,78 @@ def test_an_attack_is_refused(world: PublishedWorld, attack: Attack, reason: str
     again = world.verify()
     assert again == reason or (reason == "too_large" and again == "other_subject")
     assert world.record["outcome"] == "refused"
-    assert sorted(path for path in (world.box / "etc").rglob("*")) == before
+    assert sorted((world.box / "etc").rglob("*")) == before
     # and a valid one is taken afterwards
-    world.publish(NEWER + 100)
-    world.place()
+    world.offer(NEWER + 100)
     assert (world.fetch(), world.verify()) == ("", "needs_deploy")
 
 
-class EndlessHandler(SimpleHTTPRequestHandler):
-    """Sends more than any limit."""
+def drip(opened: BufferedIOBase, piece: bytes) -> None:
+    """Send a piece now and then."""
+    while True:
+        opened.write(piece)
+        time.sleep(0.05)
+
+
+def answer_by(send: Callable[[BufferedIOBase], object], status: int = 200, **headers: str) -> type[AnswerHandler]:
+    """A handler that answers each request with this head and body."""
+    return type("AnswerBy", (AnswerHandler,), {"send": staticmethod(send), "status": status, "headers_sent": headers})
+
+
+class AnswerHandler(SimpleHTTPRequestHandler):
+    """Answers in another way than a web server of files; `status` 0 sends no head."""
+
+    protocol_version, wbufsize = "HTTP/1.1", 0
+    send: Callable[[BufferedIOBase], object]
+    status: int
+    headers_sent: Mapping[str, str]
 
     def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        try:
-            for _ in range(1 << 16):
-                self.wfile.write(b"x" * 65536)
-        except OSError:
-            pass
+        if self.status:
+            self.send_response(self.status)
+            for name, value in self.headers_sent.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+        with suppress(OSError):
+            self.send(self.wfile)
+        self.close_connection = True
 
     def log_message(self, *words: object) -> None:
         """Say nothing."""
 
 
-class DrippingHandler(EndlessHandler):
-    """Sends a byte now and then, in its headers."""
-
-    def do_GET(self) -> None:
-        try:
-            while True:
-                self.wfile.write(b"H")
-                self.wfile.flush()
-                time.sleep(0.05)
-        except OSError:
-            pass
+def send_endlessly(opened: BufferedIOBase) -> None:
+    for _ in range(1 << 16):
+        opened.write(b"x" * 65536)
 
 
-class DrippingBodyHandler(EndlessHandler):
-    """Sends a byte now and then, of an answer that is announced as a short one."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "100000")
-        self.end_headers()
-        DrippingHandler.do_GET(self)  # type: ignore[arg-type]
-
-
-class EndlessTrailersHandler(EndlessHandler):
-    """Sends a short answer in chunks, and trailers without end."""
-
-    def do_GET(self) -> None:
-        self.protocol_version = "HTTP/1.1"
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        try:
-            self.wfile.write(b"1\r\nx\r\n0\r\n")
-            while True:
-                self.wfile.write(b"A: b\r\n")
-                self.wfile.flush()
-                time.sleep(0.05)
-        except OSError:
-            pass
-
-
-class AnnouncingHandler(EndlessHandler):
-    """Announces a long answer."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(1 << 40))
-        self.end_headers()
-
-
-class CuttingHandler(EndlessHandler):
-    """Ends within an answer."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "1000")
-        self.end_headers()
-        self.wfile.write(b"x" * 10)
-
-
-class RedirectingHandler(EndlessHandler):
-    """Leads elsewhere."""
-
-    def do_GET(self) -> None:
-        self.send_response(302)
-        self.send_header("Location", "http://127.0.0.1:1/")
-        self.end_headers()
+def send_trailers(opened: BufferedIOBase) -> None:
+    opened.write(b"1\r\nx\r\n0\r\n")
+    drip(opened, b"A: b\r\n")
 
 
 @pytest.mark.parametrize(
     ("handler", "text"),
     [
-        pytest.param(EndlessHandler, "more than 1048576 bytes", id="endless data"),
-        pytest.param(AnnouncingHandler, "1099511627776 bytes are announced", id="endless data, announced"),
-        pytest.param(DrippingHandler, "not whole within", id="slow retrieval"),
-        pytest.param(DrippingBodyHandler, "not whole within", id="slow retrieval: the body"),
-        pytest.param(EndlessTrailersHandler, "not whole within", id="slow retrieval: trailers"),
-        pytest.param(CuttingHandler, "", id="a cut answer"),
-        pytest.param(RedirectingHandler, "the server answers 302", id="a redirect"),
+        pytest.param(answer_by(send_endlessly), "more than 1048576 bytes", id="endless data"),
+        pytest.param(
+            answer_by(lambda _: None, Content_Length=str(1 << 40)),
+            *("1099511627776 bytes are announced",),
+            id="endless data, announced",
+        ),
+        pytest.param(answer_by(partial(drip, piece=b"H"), 0), "not whole within", id="slow retrieval"),
+        pytest.param(
+            answer_by(partial(drip, piece=b"H"), Content_Length="100000"),
+            *("not whole within",),
+            id="slow retrieval: the body",
+        ),
+        pytest.param(
+            answer_by(send_trailers, Transfer_Encoding="chunked"), "not whole within", id="slow retrieval: trailers"
+        ),
+        pytest.param(answer_by(lambda opened: opened.write(b"x" * 10), Content_Length="1000"), "", id="a cut answer"),
+        pytest.param(
+            answer_by(lambda _: None, 302, Location="http://127.0.0.1:1/"), "the server answers 302", id="a redirect"
+        ),
     ],
 )
 def test_an_answer_without_bounds_ends(
@@ -459,11 +389,9 @@ def respell_ecdsa(data: bytes) -> bytes:
 def test_other_signers_begin_anew_after_a_fast_forward(world: PublishedWorld, keys: PublisherKeys) -> None:
     """As TUF recovers: a deploy that revokes the key makes the box forget the serials that it has signed."""
     # a stolen key may use serials up to a day ahead
-    world.publish(NEWER + 1000000 - 20000)
-    world.place()
+    world.offer(NEWER + 1000000 - 20000)
     assert world.verify() == "needs_deploy"
-    world.publish(NEWER)
-    world.place()
+    world.offer(NEWER)
     assert world.verify() == "older_serial"
     signers = TrustedSigners(keys.signers.signers, keys.signers.revoked | {public_key(keys.mallory).fingerprint})
     world.set_url("http://127.0.0.1:1", signers)

@@ -14,10 +14,10 @@ import pytest
 
 from rigwright.host.generation_layout import JOB
 from rigwright.pull.publication import PullPayload
-from roles.pull.host import root_jobs
+from roles.pull.host import root_jobs, served_generation
 from roles.weights.host import progress
 from roles.weights.host.spec import TransferLimits
-from tests.unit.published_boxes import PublishedWorld, served_folder
+from tests.unit.published_boxes import PublishedWorld, keys, outcome, served_folder  # noqa: F401 (a fixture)
 from tests.unit.test_pull_limits import (  # noqa: F401 (fixtures)
     BASE,
     FETCH,
@@ -27,8 +27,6 @@ from tests.unit.test_pull_limits import (  # noqa: F401 (fixtures)
     StandInUnits,
     WeightsHandler,
     assert_serves_as_before,
-    keys,
-    outcome,
     publish,
     publish_weights,
     switch_script,
@@ -206,3 +204,27 @@ def test_a_wait_for_a_peer_is_progress_for_a_day(
 
 def test_a_pull_knows_the_weights_jobs_words() -> None:
     assert (progress.FOR_PEER, TransferLimits().peer) == (root_jobs.FOR_PEER, root_jobs.PEER_S)
+
+
+@pytest.mark.parametrize(
+    ("on_demand", "is_current", "states", "text"),
+    [
+        (False, True, "active", ""),
+        (False, True, "failed inactive activating", "rigwright-chat.service is {}"),
+        (False, False, "active", "rigwright-chat.service does not run from the current generation"),
+        (True, True, "active", ""),
+        (True, False, "inactive activating deactivating", ""),
+        (True, True, "failed", "rigwright-chat.service is failed"),
+        (True, False, "active", "rigwright-chat.service does not run from the current generation"),
+    ],
+)
+def test_each_unit_has_to_run_from_the_current_generation(
+    world: PublishedWorld, monkeypatch: pytest.MonkeyPatch, on_demand: bool, is_current: bool, states: str, text: str
+) -> None:
+    instance = {"units": {"rigwright-chat.service": "f" * 64}, **({"on_demand": True} if on_demand else {})}
+    folder = world.box / "etc/rigwright/generations/1"
+    (folder / "manifest.json").write_text(json.dumps({"listeners": [], "gateway": [], "instances": {"chat": instance}}))
+    (world.box / "run/rigwright/rigwright-chat.service").write_text(("f" if is_current else "e") * 64 + "\n")
+    for state in states.split():
+        monkeypatch.setattr(served_generation, "run_program", lambda *words, state=state: (0, f"{state}\n"))
+        assert served_generation.describe_unsettled(world.settings, str(folder)) == text.format(state)

@@ -3,6 +3,8 @@
 systemd is a stand-in that starts real processes. The program that fetches weights is the real one.
 """
 
+# ruff: noqa: F811 (a fixture of another file)
+
 from __future__ import annotations
 
 import fcntl
@@ -29,7 +31,14 @@ from rigwright.project_root import ROOT
 from rigwright.pull.publication import PullPayload, RootJob
 from roles.pull.host import root_jobs, run, served_generation
 from roles.pull.host.root_jobs import JobLimits
-from tests.unit.published_boxes import PublishedWorld, PublisherKeys, served_folder
+from tests.unit.published_boxes import (  # noqa: F401 (a fixture)
+    PublishedWorld,
+    PublisherKeys,
+    keys,
+    outcome,
+    served_folder,
+    verify_until_killed,
+)
 
 SERIAL = 20261129100000
 FETCH = "rw-job-weights-0123456789ab"
@@ -43,10 +52,6 @@ BASE_FILES = {
 }
 BASE = digest_generation(BASE_FILES, {})
 NEW_FILES = {**BASE_FILES, "env/chat": "A=1\n"}
-
-
-class Killed(BaseException):
-    """The end of the program at once."""
 
 
 class StandInUnits:
@@ -116,11 +121,6 @@ class WeightsHandler(SimpleHTTPRequestHandler):
 
     def log_message(self, *words: object) -> None:
         """Say nothing."""
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> PublisherKeys:
-    return PublisherKeys(tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture
@@ -196,11 +196,6 @@ def publish_weights(world: PublishedWorld, url: str, kind: str = "http", **pace:
     publish(world, PullPayload(NEW_FILES, {}, switch, switch, fetch=fetch))
 
 
-def outcome(world: PublishedWorld) -> tuple[object, object]:
-    world.verify()
-    return world.record["outcome"], world.record["reason"]
-
-
 def assert_serves_as_before(world: PublishedWorld) -> None:
     """The box serves generation 1, and other runs get the deploy lock."""
     assert str((world.box / "etc/rigwright/current").readlink()) == "generations/1"
@@ -268,17 +263,10 @@ def test_a_download_of_a_pull_that_was_killed_is_watched(
 ) -> None:
     monkeypatch.setattr(root_jobs, "SILENCE_S", 2.0)
     publish_weights(world, weights_url)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(root_jobs, "wait_for_job", _die)
-        with pytest.raises(Killed):
-            world.verify()
+    verify_until_killed(world, "root_jobs.wait_for_job")
     assert outcome(world) == ("failed", "slow")
     assert (units.started, units.stopped) == ([FETCH], [FETCH])
     assert_serves_as_before(world)
-
-
-def _die(*words: object) -> None:
-    raise Killed
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
@@ -317,10 +305,7 @@ def test_an_activation_of_a_pull_that_was_killed_ends_at_its_limits(
     monkeypatch.setattr(served_generation.GenerationFolders, "activation_limits", lambda *numbers: JobLimits(1.0, 600))
     ways = {BASE: switch_script(world, hangs="after")}, {BASE: switch_script(world)}
     publish(world, PullPayload(NEW_FILES, {}, *ways))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(root_jobs, "wait_for_job", _die)
-        with pytest.raises(Killed):
-            world.verify()
+    verify_until_killed(world, "root_jobs.wait_for_job")
     assert outcome(world) == ("failed", "slow")
     assert_serves_as_before(world)
 
@@ -344,3 +329,8 @@ def test_a_malformed_progress_is_none(
     path.write_text(document)
     assert outcome(world) == ("failed", "slow")
     assert_serves_as_before(world)
+
+
+def test_a_program_that_does_not_end_is_ended() -> None:
+    status, text = root_jobs.run_program("sleep", "600", limit=0.1)
+    assert (status, text) == (root_jobs.ENDED, "sleep has not ended within 0 s")

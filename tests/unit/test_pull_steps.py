@@ -3,6 +3,8 @@
 systemd is a stand-in: its job moves the link as the script of an activation does.
 """
 
+# ruff: noqa: F811 (a fixture of another file)
+
 from __future__ import annotations
 
 import fcntl
@@ -10,7 +12,6 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,16 @@ from rigwright.host.generation_layout import ACTIVATING, PROVEN, digest_generati
 from rigwright.pull.publication import PullPayload, RootJob
 from roles.pull.host import root_jobs, run, served_generation
 from roles.pull.host.settings import PullRecord, PullSettings, RecordUnreadable
-from tests.unit.published_boxes import DAY, NOW, PublishedWorld, PublisherKeys
+from tests.unit.published_boxes import (  # noqa: F401 (a fixture)
+    DAY,
+    NOW,
+    Killed,
+    PublishedWorld,
+    PublisherKeys,
+    keys,
+    outcome,
+    verify_until_killed,
+)
 
 SERIAL = 20261129100000
 STEPS = 13  # of a pull that activates: writes, renames and the ends of its job
@@ -27,10 +37,6 @@ MANIFEST = {"instances": {}, "listeners": [], "gateway": []}
 BASE_FILES = {"manifest.json": json.dumps(MANIFEST), "units/rigwright.target": "[Unit]\n"}
 BASE = digest_generation(BASE_FILES, {})
 NEW = PullPayload({**BASE_FILES, "env/chat": "A=1\n"}, {}, {BASE: "activate"}, {BASE: "restore"})
-
-
-class Killed(BaseException):
-    """The end of the program at once."""
 
 
 class StandInSystemd:
@@ -70,11 +76,6 @@ class StandInSystemd:
         return True, ""
 
 
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> PublisherKeys:
-    return PublisherKeys(tmp_path_factory.mktemp("keys"))
-
-
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInSystemd:
     made = StandInSystemd(tmp_path / "box")
@@ -103,19 +104,13 @@ def world(tmp_path: Path, keys: PublisherKeys, systemd: StandInSystemd) -> Itera
     """A box that serves generation 1, and a published generation that begins from there."""
     made = PublishedWorld(tmp_path, keys)
     made.serve(BASE_FILES)
-    made.publish(SERIAL, NEW)
-    made.place()
+    made.offer(SERIAL, NEW)
     systemd.count = 0
     yield made
 
 
 def current(world: PublishedWorld) -> str:
     return str((world.box / "etc/rigwright/current").readlink())
-
-
-def outcome(world: PublishedWorld) -> tuple[object, object]:
-    world.verify()
-    return world.record["outcome"], world.record["reason"]
 
 
 def test_a_generation_is_activated_once(world: PublishedWorld, systemd: StandInSystemd) -> None:
@@ -155,8 +150,7 @@ def test_weights_come_before_an_activation_and_records_after_it(
     world: PublishedWorld, systemd: StandInSystemd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetch, record = (RootJob(f"rw-job-{name}", name, f"test {name}") for name in ("fetch", "record"))
-    world.publish(SERIAL, replace(NEW, fetch=fetch, record=record))
-    world.place()
+    world.offer(SERIAL, replace(NEW, fetch=fetch, record=record))
     systemd.serves = False
     assert outcome(world) == ("unreachable", "weights")
     assert (world.record["text"], systemd.jobs) == ("weights are not fetched: no answer", ["fetch"])
@@ -174,8 +168,7 @@ def test_a_deploy_replaces_a_pulled_generation_until_the_next_publication(
     systemd.run_root_job(world.settings, "", "deploy", "1")
     assert outcome(world) == ("current", "replaced")
     assert world.record["text"] == "generation 1 serves, by a deploy or a rollback, until the next publication"
-    world.publish(SERIAL + 1, NEW)
-    world.place()
+    world.offer(SERIAL + 1, NEW)
     assert outcome(world) == ("activated", "")
     assert current(world) == "generations/2"
 
@@ -188,8 +181,7 @@ def test_a_generation_that_does_not_serve_is_not_tried_again(world: PublishedWor
     assert (systemd.jobs, current(world)) == (["activate"], "generations/1")
     # the next one is
     systemd.serves = True
-    world.publish(SERIAL + 1, NEW)
-    world.place()
+    world.offer(SERIAL + 1, NEW)
     assert outcome(world) == ("activated", "")
 
 
@@ -204,10 +196,7 @@ def test_a_finding_of_the_self_check_restores_the_earlier_generation(
 
 def test_an_interrupted_activation_is_given_up_after_two_tries(world: PublishedWorld, systemd: StandInSystemd) -> None:
     for _ in range(2):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run, "run_root_job", _die)
-            with pytest.raises(Killed):
-                world.verify()
+        verify_until_killed(world, "run.run_root_job")
         assert outcome(world) == ("busy", "interrupted")
     assert outcome(world) == ("failed", "interrupted")
     assert outcome(world) == ("failed", "failed_before")
@@ -218,8 +207,7 @@ def test_an_activation_that_is_cut_off_before_its_proof_is_tried_again(
     world: PublishedWorld, systemd: StandInSystemd
 ) -> None:
     systemd.ends = STEPS - 1
-    with pytest.raises(Killed):
-        world.verify()
+    verify_until_killed(world)
     systemd.ends = 0
     (systemd.config / "generations/2" / PROVEN).unlink()
     assert outcome(world) == ("failed", "interrupted")
@@ -230,8 +218,7 @@ def test_an_activation_that_is_cut_off_before_its_proof_is_tried_again(
 def test_a_rollback_after_an_interrupted_pull_stays(world: PublishedWorld, systemd: StandInSystemd) -> None:
     # the job ends, and the pull is killed before it records that
     systemd.ends = STEPS - 1
-    with pytest.raises(Killed):
-        world.verify()
+    verify_until_killed(world)
     assert current(world) == "generations/2"
     systemd.ends = 0
     systemd.run_root_job(world.settings, "", "rollback", "1")
@@ -245,12 +232,8 @@ def test_an_earlier_proof_of_a_generation_is_none_of_an_interrupted_activation(
 ) -> None:
     assert outcome(world) == ("activated", "")
     systemd.run_root_job(world.settings, "", "rollback", "1")
-    world.publish(SERIAL + 1, NEW)
-    world.place()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "run_root_job", _die)
-        with pytest.raises(Killed):
-            world.verify()
+    world.offer(SERIAL + 1, NEW)
+    verify_until_killed(world, "run.run_root_job")
     assert outcome(world) == ("busy", "interrupted")
     assert outcome(world) == ("activated", "")
 
@@ -259,37 +242,21 @@ def test_an_earlier_proof_of_a_generation_is_none_of_an_interrupted_activation(
 def test_a_failed_generation_stays_failed_after_a_kill_in_its_return(
     world: PublishedWorld, systemd: StandInSystemd, moved: bool
 ) -> None:
+    def die_in_return(settings: PullSettings, unit: str, script: str, *words: str, **limits: object) -> object:
+        if script == "activate" or moved:
+            done = systemd.run_root_job(settings, unit, script, *words)
+        if script == "restore":
+            raise Killed
+        return done
+
     systemd.faults = ["U02 chat has a drop-in"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "run_root_job", partial(_die_in_return, systemd, moved))
-        with pytest.raises(Killed):
-            world.verify()
+    verify_until_killed(world, "run.run_root_job", die_in_return)
     systemd.faults = []
     assert outcome(world) == ("failed", "gate")
     assert world.record["text"] == "U02 chat has a drop-in (generation 1 serves)"
     assert outcome(world) == ("failed", "failed_before")
     assert current(world) == "generations/1"
     assert systemd.jobs == ["activate", "restore"]
-
-
-def _die_in_return(
-    systemd: StandInSystemd,
-    moved: bool,
-    settings: PullSettings,
-    unit: str,
-    script: str,
-    argument: str = "",
-    **limits: object,
-) -> tuple[bool, str]:
-    if script == "restore":
-        if moved:
-            systemd.run_root_job(settings, unit, script, argument)
-        raise Killed
-    return systemd.run_root_job(settings, unit, script, argument)
-
-
-def _die(*words: object, **limits: object) -> None:
-    raise Killed
 
 
 @pytest.mark.parametrize(
@@ -314,13 +281,9 @@ def test_an_unreadable_record_resets_no_serial(
 def test_a_large_script_is_in_no_record(world: PublishedWorld, systemd: StandInSystemd) -> None:
     """The record is read by `status` and the checks: in part, its end is lost."""
     script = f"restore{' ' * (1 << 20)}"
-    world.publish(SERIAL, replace(NEW, restore={BASE: script}))
-    world.place()
+    world.offer(SERIAL, replace(NEW, restore={BASE: script}))
     systemd.faults = ["U02 chat has a drop-in"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "find_new_faults", _die)
-        with pytest.raises(Killed):
-            world.verify()
+    verify_until_killed(world, "run.find_new_faults")
     assert Path(PullRecord.path_of(world.settings)).stat().st_size < 16384
     assert outcome(world) == ("failed", "gate")
     assert (systemd.jobs, current(world)) == (["activate", script], "generations/1")
@@ -333,11 +296,6 @@ def test_a_removal_that_begins_excludes_a_pull(
     monkeypatch.setattr(root_jobs, "run_program", lambda *words: (3, f"{state}\n"))
     assert outcome(world) == ("busy", "busy")
     assert (world.record["text"], systemd.jobs) == ("a removal is running", [])
-
-
-def test_a_program_that_does_not_end_is_ended() -> None:
-    status, text = root_jobs.run_program("sleep", "600", limit=0.1)
-    assert (status, text) == (root_jobs.ENDED, "sleep has not ended within 0 s")
 
 
 def test_a_box_that_loads_is_busy_and_one_that_is_busy_for_long_is_reported(
@@ -363,8 +321,7 @@ def test_a_deploy_excludes_a_pull(world: PublishedWorld, systemd: StandInSystemd
     assert outcome(world) == ("activated", "")
     assert json.loads(path.read_text())["doing"] == f"pull of generation {SERIAL}"
     path.parent.chmod(0o755)
-    world.publish(SERIAL + 1, NEW)
-    world.place()
+    world.offer(SERIAL + 1, NEW)
     assert outcome(world) == ("refused", "lock")
 
 
@@ -400,34 +357,6 @@ def test_a_box_that_does_not_serve_its_generation_is_left_alone(world: Published
     assert systemd.jobs == []
 
 
-@pytest.mark.parametrize(
-    ("state", "started", "on_demand", "text"),
-    [
-        ("active", "f" * 64, False, ""),
-        ("failed", "f" * 64, False, "rigwright-chat.service is failed"),
-        ("inactive", "f" * 64, False, "rigwright-chat.service is inactive"),
-        ("active", "e" * 64, False, "rigwright-chat.service does not run from the current generation"),
-        ("activating", "f" * 64, False, "rigwright-chat.service is activating"),
-        ("inactive", "e" * 64, True, ""),
-        ("activating", "e" * 64, True, ""),
-        ("deactivating", "e" * 64, True, ""),
-        ("failed", "f" * 64, True, "rigwright-chat.service is failed"),
-        ("active", "f" * 64, True, ""),
-        ("active", "e" * 64, True, "rigwright-chat.service does not run from the current generation"),
-    ],
-)
-def test_each_unit_has_to_run_from_the_current_generation(
-    world: PublishedWorld, monkeypatch: pytest.MonkeyPatch, state: str, started: str, on_demand: bool, text: str
-) -> None:
-    monkeypatch.setattr(served_generation, "run_program", lambda *words: (0, f"{state}\n"))
-    instance = {"units": {"rigwright-chat.service": "f" * 64}, **({"on_demand": True} if on_demand else {})}
-    manifest = {**MANIFEST, "instances": {"chat": instance}}
-    folder = world.box / "etc/rigwright/generations/1"
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    (world.box / "run/rigwright/rigwright-chat.service").write_text(f"{started}\n")
-    assert served_generation.describe_unsettled(world.settings, str(folder)) == text
-
-
 def test_a_report_of_an_earlier_run_is_one_of_no_success(world: PublishedWorld, systemd: StandInSystemd) -> None:
     assert outcome(world) == ("activated", "")
     verified = world.record.pop("verified")
@@ -446,7 +375,7 @@ def test_a_report_of_an_earlier_run_is_one_of_no_success(world: PublishedWorld, 
         "{}",
         "[" * 5000,
         "\x00",
-        *(json.dumps({"reason": one, "text": ""}) for one in ("\x1b[2J", "a" * 41, 1)),
+        *(f'{{"reason": {one}, "text": ""}}' for one in ('"\\u001b[2J"', f'"{41 * "a"}"', 1)),
     ],
 )
 def test_a_report_of_any_text_is_one_of_no_success(world: PublishedWorld, report: str) -> None:

@@ -19,13 +19,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.engines.instance_request import HEALTH_REQUEST, ONE_TOKEN, InstanceRequest
-from tests.unit.file_server import (
-    AnswerHandler,
-    FileServerHandler,
-    complete_file,
-    error_status,
-    run_file_server,
-)
+from tests.unit.file_server import AnswerHandler, FileServerHandler, complete_file, error_status, run_file_server
 from tests.unit.rendered_scripts import write_stand_in
 from tests.unit.starting_instance import ENVIRONMENT, GROUP, INVOCATION, KEY, TEXT, UNIT, StartingInstance
 
@@ -42,6 +36,7 @@ def start(tmp_path: Path) -> Iterator[StartingInstance]:
         at.parent.mkdir()
         at.parents[1].chmod(0o755)
         with run_file_server(at) as server:
+            server.serve(COMPLETIONS, complete_file(b"{}"))
             # as systemd and the instance leave them
             for path, mode in ((at.parent, 0o700), (at, 0o770)):
                 os.chown(path, -1, grp.getgrnam(GROUP).gr_gid)
@@ -59,14 +54,12 @@ def test_it_waits_for_an_answer_to_a_completion_of_one_token(start: StartingInst
 
 def test_a_server_that_says_that_it_loads_is_asked_for_nothing_else(start: StartingInstance) -> None:
     start.server.serve("health", error_status(503), error_status(503), complete_file(b"{}"))
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     assert start.ready(os.getpid()).returncode == 0
     assert [one.path for one in start.server.asked] == [*["health"] * 3, COMPLETIONS]
 
 
 def test_a_later_start_on_demand_of_the_same_texts_answers_the_lesser_request(start: StartingInstance) -> None:
-    start.server.serve(COMPLETIONS, *[complete_file(b"{}")] * 2)
-    start.server.serve("health", *[complete_file(b"{}")] * 10)
+    start.server.serve("health", complete_file(b"{}"))
     start.again = HEALTH_REQUEST
     assert start.ready(os.getpid()).returncode == 0
     start.write = lambda: None  # type: ignore[method-assign]
@@ -80,8 +73,7 @@ def test_a_later_start_on_demand_of_the_same_texts_answers_the_lesser_request(st
 def test_a_later_start_of_another_text_weight_request_or_key_answers_the_whole_request(
     start: StartingInstance,
 ) -> None:
-    start.server.serve(COMPLETIONS, *[complete_file(b"{}")] * 6)
-    start.server.serve("health", *[complete_file(b"{}")] * 12)
+    start.server.serve("health", complete_file(b"{}"))
     start.again, key = HEALTH_REQUEST, KEY
     assert start.ready(os.getpid()).returncode == 0
     start.write = lambda: None  # type: ignore[method-assign]
@@ -105,7 +97,6 @@ def test_a_later_start_of_another_text_weight_request_or_key_answers_the_whole_r
 
 
 def test_an_answer_that_does_not_come_from_its_cards_is_no_proof_for_later_starts(start: StartingInstance) -> None:
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.server.serve("health", complete_file(b"{}"))
     start.again = HEALTH_REQUEST
     start.processes = {4711: (f"0::{start.group}\n", ["/dev/nvidia0"])}
@@ -128,11 +119,9 @@ def test_it_asks_as_user_nobody_in_the_instances_group(start: StartingInstance) 
 
 
 def test_a_start_with_a_declaration_is_recorded_beside_it(start: StartingInstance) -> None:
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     asked = start.folder / "asked"
     write_stand_in(start.folder / "bin", "systemd-run", f'printf "%s\\n" "$@" > {asked}; exit 1')
-    (start.generation / "memory").mkdir(parents=True)
-    (start.generation / "memory/chat.json").write_text("{}")
+    start.declare_memory()
     done = start.ready(os.getpid())
     assert (done.returncode, done.stdout) == (0, "the memory of this start is not recorded\n")
     words = asked.read_text().splitlines()
@@ -150,12 +139,10 @@ def test_a_start_with_a_declaration_is_recorded_beside_it(start: StartingInstanc
 
 @pytest.mark.parametrize(("state", "awaited"), [("active", True), ("activating", True), ("", True), ("failed", False)])
 def test_a_recorder_that_has_failed_is_not_awaited(start: StartingInstance, state: str, awaited: bool) -> None:
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     write_stand_in(start.folder / "bin", "systemd-run", ":")
     start.recorder = state
     (start.folder / "memory").mkdir()
-    (start.generation / "memory").mkdir(parents=True)
-    (start.generation / "memory/chat.json").write_text("{}")
+    start.declare_memory()
     done = start.ready(os.getpid())
     assert (done.returncode, done.stdout) == (0, "")
     asked = (start.folder / "asked").read_text().splitlines()
@@ -165,13 +152,11 @@ def test_a_recorder_that_has_failed_is_not_awaited(start: StartingInstance, stat
 
 @pytest.mark.parametrize("looks", [True, False])
 def test_the_recorder_looks_at_it_before_it_is_ready(start: StartingInstance, looks: bool) -> None:
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     mark, kept = start.folder / "memory/.chat.answered", start.folder / "kept"
     take = f"(while [ ! -s {mark} ]; do :; done; cp {mark} {kept}; rm {mark}) > {kept}.log 2>&1 &" if looks else ":"
     write_stand_in(start.folder / "bin", "systemd-run", take)
     (start.folder / "memory").mkdir()
-    (start.generation / "memory").mkdir(parents=True)
-    (start.generation / "memory/chat.json").write_text("{}")
+    start.declare_memory()
     began = time.monotonic()
     done = start.ready(os.getpid())
     assert (done.returncode, done.stdout) == (0, "")
@@ -235,7 +220,6 @@ def test_it_does_not_wait_for_a_server_that_has_ended(start: StartingInstance) -
 
 def test_it_notes_which_texts_and_weights_the_process_was_started_from(start: StartingInstance) -> None:
     start.weights = ("weights 1.gguf", "it's more.gguf")
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     assert start.ready(os.getpid()).returncode == 0
     first, *rest = start.record.read_text().splitlines()
     assert first == hashlib.sha256((TEXT + ENVIRONMENT).encode()).hexdigest()
@@ -244,7 +228,6 @@ def test_it_notes_which_texts_and_weights_the_process_was_started_from(start: St
 
 
 def test_it_notes_nothing_when_systemd_has_not_read_the_file_that_is_there(start: StartingInstance) -> None:
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.record.parent.mkdir()
     start.record.write_text("of an earlier start\n")
     assert start.ready(os.getpid(), unread=True).returncode == 0
@@ -321,7 +304,6 @@ def test_it_is_warmed_up_by_as_many_requests_at_once_as_its_limit_of_processes_a
 
     start.tasks = tasks
     start.requests = (ONE_TOKEN, *[InstanceRequest("/warm")] * sum(batches))
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.server.serve("warm", *map(answer_with_all, barriers))
     limits = start.folder / "limits"
     limits.touch()
@@ -343,7 +325,6 @@ def test_a_shell_that_cannot_start_the_requests_which_warm_it_up_does_not_fail_t
     start: StartingInstance,
 ) -> None:
     start.requests = (ONE_TOKEN, *[InstanceRequest("/warm")] * 3)
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.server.serve("warm", complete_file(b"{}"))
     start.write()
     script = start.generation / "ready"
@@ -370,7 +351,6 @@ def test_a_shell_that_cannot_start_the_requests_which_warm_it_up_does_not_fail_t
 def test_an_answer_that_does_not_come_from_its_cards_does_not_count(
     start: StartingInstance, opened: list[str], cards: int, ready: bool
 ) -> None:
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.processes = {4711: (f"0::{start.group}\n", [f"/dev/{name}" for name in opened])}
     done = start.ready(4711, cards=cards)
     assert (done.returncode == 0) is ready
@@ -390,7 +370,6 @@ HOLDS = ["/dev/nvidia0", "/dev/nvidia-uvm"]
 )
 @pytest.mark.parametrize("line", ["0::{}\n", "9:name=systemd:{}\n0::/\n"])
 def test_cards_count_whichever_process_of_the_unit_has_them(start: StartingInstance, group: str, line: str) -> None:
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.group = group
     start.processes = {4711: (line.format(group), ["/dev/null"]), 4712: (line.format(f"{group}/worker"), HOLDS)}
     done = start.ready(4711, cards=1)
@@ -398,12 +377,10 @@ def test_cards_count_whichever_process_of_the_unit_has_them(start: StartingInsta
 
 
 def test_an_empty_key_is_never_ready(start: StartingInstance) -> None:
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     assert start.ready(os.getpid(), key="").returncode != 0
 
 
 def test_before_systemd_lists_the_units_processes_none_are_counted(start: StartingInstance) -> None:
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.processes = {4711: (f"0::{start.group}\n", []), 4712: ("0::/rigwright.slice/rigwright-code.service\n", HOLDS)}
     start.busy = True
     done = start.ready(4711, cards=1)
@@ -414,7 +391,6 @@ def test_before_systemd_lists_the_units_processes_none_are_counted(start: Starti
 
 @pytest.mark.parametrize("other", ["/rigwright.slice/rigwright-chat-2.service", "/x{}", "{}x", "/rigwright.slice"])
 def test_cards_of_another_units_processes_do_not_count(start: StartingInstance, other: str) -> None:
-    start.server.serve(COMPLETIONS, complete_file(b"{}"))
     start.processes = {4711: (f"0::{start.group}\n", []), 4712: (f"0::{other.format(start.group)}\n", HOLDS)}
     done = start.ready(4711, cards=1)
     assert done.returncode != 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,16 +12,21 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
+from itertools import groupby
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
+from typing import TextIO
 
 import pytest
 
 from rigwright.gateway.secrets_distribution import RESIDENCY
 from rigwright.project_root import ROOT
 from rigwright.serving.residency import load_residency_modules
+from tests.unit.polling import wait_until
+from tests.unit.text_handler import TextHandler
 
 MIB = 1 << 20
 NAMES = ("one", "two")
@@ -32,32 +36,28 @@ HANDED = (
 )
 
 
-class AdminHandler(BaseHTTPRequestHandler):
-    """Stand-in for the gateway's admin socket: counts are the server's."""
+class AdminServer(ThreadingUnixStreamServer):
+    """Stand-in for the gateway's admin socket."""
 
-    def _answer(self, text: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
+    counts: dict[str, int]
+    words: list[tuple[str, str]]
+
+
+class AdminHandler(TextHandler):
+    """Its requests."""
+
+    server: AdminServer
 
     def do_GET(self) -> None:
         """`/state`."""
-        counts = self.server.counts  # type: ignore[attr-defined]
-        self._answer(json.dumps({"instances": {name: {"under_way": counts[name], "progress": 0} for name in counts}}))
+        rows = {name: {"under_way": count, "progress": 0} for name, count in self.server.counts.items()}
+        self.send_text(200, json.dumps({"instances": rows}))
 
     def do_POST(self) -> None:
         """`/leave/NAME`, `/cut/NAME` and `/stay/NAME`."""
         _, verb, name = self.path.split("/")
-        self.server.words.append((verb, name))  # type: ignore[attr-defined]
-        self._answer(f"{self.server.counts[name]}\n")  # type: ignore[attr-defined]
-
-    def log_message(self, format: str, *args: object) -> None:
-        """No lines."""
-
-    def address_string(self) -> str:
-        """Of a unix socket."""
-        return "local"
+        self.server.words.append((verb, name))
+        self.send_text(200, f"{self.server.counts[name]}\n")
 
 
 @dataclass
@@ -66,43 +66,37 @@ class ResidencyBox:
 
     folder: Path
     listener: socket.socket
-    admin: ThreadingUnixStreamServer
-    process: subprocess.Popen[bytes] | None = None
-    environment: dict[str, str] = field(default_factory=dict)
+    admin: AdminServer
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes] = field(init=False)
 
     def start(self) -> None:
-        words = [
-            sys.executable,
-            "-c",
-            HANDED,
-            str(self.listener.fileno()),
-            "-I",
-            "-S",
-            "-B",
-            str(self.folder / "program"),
-        ]
+        words = [sys.executable, "-c", HANDED, str(self.listener.fileno()), "-I", "-S", "-B"]
         self.process = subprocess.Popen(
-            [*words, str(self.folder / "residency.json")],
+            [*words, str(self.folder / "program"), str(self.folder / "residency.json")],
             env={**os.environ, **self.environment, "LISTEN_FDS": "1"},
             pass_fds=[self.listener.fileno()],
             stdout=subprocess.DEVNULL,
         )
 
     def kill(self) -> None:
-        if self.process:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
+        self.process.kill()
+        self.process.wait()
 
-    def ask(self, line: str, seconds: float = 30.0) -> list[str]:
-        """All lines of one request; empty if the service ended."""
+    @contextmanager
+    def request(self, line: str) -> Iterator[TextIO]:
+        """The lines of one request, as they come."""
         with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(seconds)
+            link.settimeout(30.0)
             link.connect(str(self.folder / "wake.sock"))
             link.sendall(f"{line}\n".encode())
-            try:
-                return link.makefile("r", encoding="ascii").read().splitlines()
-            except OSError:
-                return []
+            yield link.makefile("r", encoding="ascii")
+
+    def ask(self, line: str) -> list[str]:
+        """All lines of one request; empty if the service ended."""
+        with suppress(OSError), self.request(line) as lines:
+            return lines.read().splitlines()
+        return []
 
     def wake(self, name: str, evict: int = 1) -> str:
         """The last line of a wake; comes again as nginx does, until there is one."""
@@ -124,13 +118,13 @@ class ResidencyBox:
 
     def ledger(self) -> dict[str, str]:
         """Phases on disk; clients are answered a moment before the file is written."""
-        until = time.monotonic() + 10
-        while True:
+
+        def read() -> dict[str, str]:
             rows = json.loads((self.folder / "ledger.json").read_text())["instances"]
-            found = {name: row["phase"] for name, row in rows.items()}
-            if "starting" not in found.values() or time.monotonic() > until:
-                return found
-            threading.Event().wait(0.02)
+            return {name: row["phase"] for name, row in rows.items()}
+
+        wait_until(lambda: "starting" not in read().values())
+        return read()
 
 
 @pytest.fixture
@@ -147,14 +141,10 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
     instance = {"idle": 0, "priority": 0, "keep_warm": False, "residence": 0, "floor": {"host": 60 * MIB}}
     instance["memory_max"] = "90%"
     config = {
+        **{name: str(tmp_path / name) for name in ("states", "records", "stopped", "links", "activating")},
         "socket": str(tmp_path / "wake.sock"),
-        "states": str(tmp_path / "states"),
         "admin": str(tmp_path / "admin.sock"),
         "folder": str(tmp_path),
-        "records": str(tmp_path / "records"),
-        "stopped": str(tmp_path / "stopped"),
-        "links": str(tmp_path / "links"),
-        "activating": str(tmp_path / "activating"),
         "job": "rw-job-activate.service",
         "metrics": str(tmp_path / "residency.prom"),
         "drain": 1,
@@ -164,14 +154,14 @@ def box(tmp_path: Path) -> Iterator[ResidencyBox]:
         },
     }
     (tmp_path / "residency.json").write_text(json.dumps(config))
-    admin = ThreadingUnixStreamServer(str(tmp_path / "admin.sock"), AdminHandler)
-    admin.counts, admin.words = dict.fromkeys(NAMES, 0), []  # type: ignore[attr-defined]
+    admin = AdminServer(str(tmp_path / "admin.sock"), AdminHandler)
+    admin.counts, admin.words = dict.fromkeys(NAMES, 0), []
     threading.Thread(target=admin.serve_forever, daemon=True).start()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "wake.sock"))
         listener.listen(64)
         environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "STAND_IN_UNITS": str(tmp_path / "units")}
-        made = ResidencyBox(tmp_path, listener, admin, environment=environment)
+        made = ResidencyBox(tmp_path, listener, admin, environment)
         made.start()
         yield made
         made.kill()
@@ -192,10 +182,7 @@ def test_a_client_goes_on_with_the_link_and_does_not_wait_for_systemd(box: Resid
     box.kill()
     box.environment["STAND_IN_SECONDS"] = "60"
     box.start()
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(box.folder / "wake.sock"))
-        link.sendall(b"wake one lan - 1 0\n")
-        lines = link.makefile("r")
+    with box.request("wake one lan - 1 0") as lines:
         assert lines.readline() == "waiting 1 -\n"
         (box.folder / "links/one").symlink_to(box.folder)
         assert lines.read() == "ready\n"
@@ -210,41 +197,29 @@ def test_two_that_do_not_fit_take_turns(box: ResidencyBox) -> None:
         assert box.wake(name) == "ready"
     # each of two is stopped before the other starts
     turn = [f"{verb} rigwright-{name}.service" for name in NAMES for verb in ("start", "stop")]
-    assert [one for number, one in enumerate(box.orders()) if box.orders()[number - 1 : number] != [one]] == (turn * 2)[
-        :-1
-    ]
+    assert [one for one, _ in groupby(box.orders())] == (turn * 2)[:-1]
 
 
 def test_requests_under_way_keep_an_instance(box: ResidencyBox) -> None:
     assert box.wake("one") == "ready"
-    box.admin.counts["one"] = 1  # type: ignore[attr-defined]
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(box.wake("two")))
-    thread.start()
-    until = time.monotonic() + 20
-    while ("leave", "one") not in box.admin.words and time.monotonic() < until:  # type: ignore[attr-defined]
-        threading.Event().wait(0.05)
-    assert box.unit_state("one") == "active"
-    assert not found
-    box.admin.counts["one"] = 0  # type: ignore[attr-defined]
-    thread.join(30)
-    assert found == ["ready"]
+    box.admin.counts["one"] = 1
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(box.wake, "two")
+        wait_until(lambda: ("leave", "one") in box.admin.words)
+        assert (box.unit_state("one"), found.done()) == ("active", False)
+        box.admin.counts["one"] = 0
+        assert found.result(30) == "ready"
 
 
 @pytest.mark.parametrize(
-    ("line", "answer"),
+    "line",
     [
-        ("wake none lan - 1", "refused forbidden 60 it is no instance on demand"),
-        ("wake one lan - 2", "refused forbidden 60 it is no instance on demand"),
-        ("wake one lan - 1 12345678", "refused forbidden 60 it is no instance on demand"),
-        ("wake one lan - 1 -5", "refused forbidden 60 it is no instance on demand"),
-        ("wake one lan - 1 5 5", "refused forbidden 60 it is no instance on demand"),
-        ("wake ../one lan - 1", "refused forbidden 60 it is no instance on demand"),
-        ("x" * 600, "refused forbidden 60 it is no instance on demand"),
+        *("wake none lan - 1", "wake one lan - 2", "wake one lan - 1 12345678", "wake one lan - 1 -5"),
+        *("wake one lan - 1 5 5", "wake ../one lan - 1", "x" * 600),
     ],
 )
-def test_other_lines_are_refused(box: ResidencyBox, line: str, answer: str) -> None:
-    assert box.ask(line) in ([answer], [])
+def test_other_lines_are_refused(box: ResidencyBox, line: str) -> None:
+    assert box.ask(line) in (["refused forbidden 60 it is no instance on demand"], [])
 
 
 def test_a_start_that_fails_gives_the_reason(box: ResidencyBox) -> None:
@@ -263,6 +238,14 @@ def test_a_start_that_fails_gives_the_reason(box: ResidencyBox) -> None:
     assert re.fullmatch("one failed [01]\ntwo stopped 0\n", states.read_text())
 
 
+def rewrite(box: ResidencyBox, file: str, text: str, other: str) -> None:
+    """Replace a text of a file that the service reads, and start the service again."""
+    box.kill()
+    path = box.folder / file
+    path.write_text(path.read_text().replace(text, other))
+    box.start()
+
+
 def write_starts(box: ResidencyBox, name: str, *peaks: int) -> None:
     """Records of starts with these peaks, MiB, the latest first; then another form and damage."""
     last, *earlier = ({"fingerprint": f"print of {name}", "seconds": 7.4, "host": {"peak": one * MIB}} for one in peaks)
@@ -272,42 +255,32 @@ def write_starts(box: ResidencyBox, name: str, *peaks: int) -> None:
     (box.folder / f"records/{name}.json").write_text(json.dumps({**last, "history": history}))
 
 
-def test_a_start_that_ended_at_once_lowers_no_need(box: ResidencyBox) -> None:
-    write_starts(box, "one", 5, 30, 5)
-    write_starts(box, "two", 8)
-    assert box.wake("one") == "ready"
-    assert box.wake("two") == "ready"
-    # 30 and 8 MiB, each with its margin of 32, are more than 100
-    assert box.ledger() == {"one": "asleep", "two": "awake"}
+BOTH = {"one": "awake", "two": "awake"}
 
 
-def test_a_measurement_beyond_the_device_blocks_no_instance(box: ResidencyBox) -> None:
-    write_starts(box, "one", 125, 8)
-    assert box.wake("one") == "ready"
-
-
-def test_an_instance_needs_no_more_than_its_limit(box: ResidencyBox) -> None:
-    declare_limit(box, "40M")
-    for name in NAMES:
-        write_starts(box, name, 60)
+@pytest.mark.parametrize(
+    ("limit", "peaks", "phases"),
+    [
+        # 30 and 8 MiB, each with its margin of 32, are more than 100
+        pytest.param("90%", {"one": (5, 30, 5), "two": (8,)}, {**BOTH, "one": "asleep"}, id="an end at once"),
+        pytest.param("90%", {"one": (125, 8)}, {**BOTH, "two": "asleep"}, id="a peak beyond the device"),
+        pytest.param("40M", {"one": (60,), "two": (60,)}, BOTH, id="the unit's limit"),
+        pytest.param("90%", {"one": (8,), "two": (8,)}, BOTH, id="less than the computed need"),
+    ],
+)
+def test_the_need_of_an_instance_is_its_largest_possible_peak(
+    box: ResidencyBox, limit: str, peaks: dict[str, tuple[int, ...]], phases: dict[str, str]
+) -> None:
+    rewrite(box, "residency.json", '"90%"', f'"{limit}"')
+    for name, starts in peaks.items():
+        write_starts(box, name, *starts)
         assert box.wake(name) == "ready"
-    assert box.ledger() == {"one": "awake", "two": "awake"}, "both fit"
+    assert box.ledger() == phases
 
 
-def declare_limit(box: ResidencyBox, limit: str) -> None:
-    box.kill()
-    path = box.folder / "residency.json"
-    path.write_text(path.read_text().replace('"90%"', f'"{limit}"'))
-    box.start()
-
-
-def test_memory_that_was_measured_counts_instead_of_the_computed_need(box: ResidencyBox) -> None:
-    for name in NAMES:
-        write_starts(box, name, 8)
+def test_a_client_learns_how_long_a_start_took(box: ResidencyBox) -> None:
+    write_starts(box, "one", 8)
     assert box.ask("wake one lan - 1")[0] == "waiting 1 8"
-    assert box.wake("two") == "ready"
-    assert box.ledger() == {"one": "awake", "two": "awake"}, "both fit"
-    assert not [one for one in box.orders() if one.startswith("stop")]
 
 
 def test_clients_wait_while_an_activation_is_under_way(box: ResidencyBox) -> None:
@@ -315,10 +288,7 @@ def test_clients_wait_while_an_activation_is_under_way(box: ResidencyBox) -> Non
     assert box.wake("one") == "ready", "no job is at work"
     (box.folder / "units/rigwright-one.service").write_text("inactive 0")
     (box.folder / "units/rw-job-activate.service").write_text("active 0")
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(box.folder / "wake.sock"))
-        link.sendall(b"wake one lan - 1\n")
-        lines = link.makefile("r")
+    with box.request("wake one lan - 1") as lines:
         assert lines.readline().startswith("waiting 1 ")
         if os.geteuid() == 0:
             assert box.ask("prove two")[-1] == "ready"
@@ -330,28 +300,22 @@ def test_clients_wait_while_an_activation_is_under_way(box: ResidencyBox) -> Non
 @pytest.mark.parametrize("after", [number / 20 for number in range(16)])
 def test_a_kill_at_any_moment_of_an_exchange_loses_no_request(box: ResidencyBox, after: float) -> None:
     assert box.wake("one") == "ready"
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(box.wake("two")))
-    thread.start()
-    threading.Event().wait(after)  # the moment is the parameter
-    box.kill()
-    box.start()
-    thread.join(30)
-    assert found == ["ready"]
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(box.wake, "two")
+        threading.Event().wait(after)  # the moment is the parameter
+        box.kill()
+        box.start()
+        assert found.result(30) == "ready"
     assert (box.unit_state("one"), box.unit_state("two")) == ("inactive", "active")
     assert not (box.folder / ".ledger.json").exists()
 
 
 def test_requests_that_come_again_after_a_restart_keep_their_places(box: ResidencyBox) -> None:
     """The older one is first, though the younger one is back before it."""
-    with socket.socket(socket.AF_UNIX) as younger, socket.socket(socket.AF_UNIX) as older:
-        # the service has no time to decide between the two
-        os.kill(box.process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
-        for link, line in ((younger, b"wake one lan - 1 2000\n"), (older, b"wake two lan - 1 90000\n")):
-            link.connect(str(box.folder / "wake.sock"))
-            link.sendall(line)
-        os.kill(box.process.pid, signal.SIGCONT)  # type: ignore[union-attr]
-        first, second = (link.makefile("r", encoding="ascii") for link in (older, younger))
+    # the service has no time to decide between the two
+    box.process.send_signal(signal.SIGSTOP)
+    with box.request("wake one lan - 1 2000") as second, box.request("wake two lan - 1 90000") as first:
+        box.process.send_signal(signal.SIGCONT)
         assert (first.readline(), second.readline()) == ("waiting 1 -\n", "waiting 2 -\n")
         assert first.read() == "ready\n"
     assert box.orders()[0] == "start rigwright-two.service"
@@ -360,10 +324,8 @@ def test_requests_that_come_again_after_a_restart_keep_their_places(box: Residen
 def test_a_ledger_that_is_cut_off_is_made_anew(box: ResidencyBox) -> None:
     assert box.wake("one") == "ready"
     assert box.ledger()["one"] == "awake"
-    box.kill()
-    path = box.folder / "ledger.json"
-    path.write_text(path.read_text()[:40])
-    box.start()
+    text = (box.folder / "ledger.json").read_text()
+    rewrite(box, "ledger.json", text, text[:40])
     assert box.wake("two") == "ready"
     assert box.unit_state("one") == "inactive", "systemd told what was loaded"
 
@@ -389,10 +351,8 @@ ONE_CARD, ONE_HOST = {"0": 20 << 30}, {"host": MIB}
 @pytest.mark.parametrize("hang", ["exec sleep 100", "trap '' TERM; sleep 100"])
 def test_a_hung_nvidia_smi_holds_up_no_instance_without_cards(box: ResidencyBox, hang: str) -> None:
     declare_cards(box, hang, one=ONE_CARD, two=ONE_HOST)
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(box.folder / "wake.sock"))
-        link.sendall(b"wake one lan - 1\n")
-        assert link.makefile("r").readline() == "waiting 1 -\n"
+    with box.request("wake one lan - 1") as lines:
+        assert lines.readline() == "waiting 1 -\n"
         began = time.monotonic()
         assert box.wake("two") == "ready"
         assert time.monotonic() - began < 10
@@ -401,12 +361,10 @@ def test_a_hung_nvidia_smi_holds_up_no_instance_without_cards(box: ResidencyBox,
 def test_a_slow_nvidia_smi_lets_no_announcement_expire(box: ResidencyBox) -> None:
     declare_cards(box, f"[ ! -e {box.folder}/slow ] || sleep 6", one=ONE_CARD, two=ONE_CARD)
     assert box.wake("one") == "ready"
-    box.admin.counts["one"] = 1  # type: ignore[attr-defined]
+    box.admin.counts["one"] = 1
     (box.folder / "slow").touch()
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(box.folder / "wake.sock"))
-        link.sendall(b"wake two lan - 1\n")
-        words, last, longest = box.admin.words, 0.0, 0.0  # type: ignore[attr-defined]
+    with box.request("wake two lan - 1"):
+        words, last, longest = box.admin.words, 0.0, 0.0
         until = time.monotonic() + 40
         # the gateway forgets an announcement after 10 s
         while time.monotonic() < until and not (last and time.monotonic() - until > -12):
@@ -432,21 +390,11 @@ def test_a_ledger_that_cannot_be_written_stops_no_client(box: ResidencyBox) -> N
 def test_an_order_to_stop_that_was_lost_ends_no_request(box: ResidencyBox) -> None:
     assert box.wake("one") == "ready"
     assert box.ledger()["one"] == "awake"
-    box.kill()
-    path = box.folder / "ledger.json"
-    path.write_text(path.read_text().replace('"awake"', '"stopping"'))
-    box.admin.counts["one"] = 3  # type: ignore[attr-defined]
-    box.start()
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(box.wake("two")))
-    thread.start()
-    thread.join(3)
-    assert ("stop rigwright-one.service" in box.orders(), found) == (False, [])
-    box.admin.counts["one"] = 0  # type: ignore[attr-defined]
-    thread.join(30)
-    assert found == ["ready"]
-
-
-def test_the_program_needs_nothing_but_the_standard_library() -> None:
-    assert shutil.which("python3")
-    assert set(load_residency_modules()) >= {"__main__.py", f"{RESIDENCY}/service.py"}
+    box.admin.counts["one"] = 3
+    rewrite(box, "ledger.json", '"awake"', '"stopping"')
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(box.wake, "two")
+        assert not wait([found], 3).done
+        assert "stop rigwright-one.service" not in box.orders()
+        box.admin.counts["one"] = 0
+        assert found.result(30) == "ready"

@@ -9,7 +9,8 @@ from cli.exit_codes import InvalidRequest
 from cli.rollout_abort import abort_rollout
 from rigwright.rollout.box_marker import BoxMarker, controller_name
 from rigwright.rollout.state_file import RolloutState, load_state, state_path
-from tests.unit.test_rollout_run import BATCHES, ONE, ControllerKilled, StandInFleet, run_rollout
+from tests.unit.rollout_samples import ONE, ControllerKilled, StandInFleet
+from tests.unit.test_rollout_run import BATCHES, run_rollout
 from tests.unit.test_rollout_state import make_state
 
 

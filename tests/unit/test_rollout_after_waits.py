@@ -15,8 +15,9 @@ from cli.rollout_plan import digest_inputs
 from cli.rollout_run import RolloutRun
 from rigwright.rollout.batch_plan import RolloutBox
 from rigwright.rollout.state_file import RolloutState, load_state, save_state
+from tests.unit.rollout_samples import BEGIN, ONE, StandInFleet
 from tests.unit.test_rollout_batches import make_box
-from tests.unit.test_rollout_run import BATCHES, BEGIN, ONE, StandInFleet, fleet, path  # noqa: F401 (fixtures)
+from tests.unit.test_rollout_run import BATCHES, fleet, path  # noqa: F401 (fixtures)
 from tests.unit.test_rollout_state import make_state
 
 

@@ -10,14 +10,10 @@ import pytest
 from cli.rollout_run import BoxUnreachable, ForeignRollout
 from rigwright.rollout.box_marker import BoxMarker
 from rigwright.rollout.state_file import BoxRecord, load_state, save_state
-from tests.unit.rollout_samples import make_marker
+from tests.unit.rollout_samples import ONE, OTHER, ControllerKilled, StandInFleet, make_marker
 from tests.unit.test_rollout_run import (  # noqa: F401 (fixtures)
     BATCHES,
-    ONE,
-    OTHER,
     STEPS,
-    ControllerKilled,
-    StandInFleet,
     fleet,
     path,
     run_rollout,

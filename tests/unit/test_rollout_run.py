@@ -1,145 +1,20 @@
 """The run of a rollout: the gate, the stop at the first failure, and a controller that is killed at each step."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cli.rollout_run import BoxBefore, BoxUnreachable, RolloutRun
+from cli.rollout_run import BoxUnreachable, RolloutRun
 from rigwright.rollout.box_marker import BoxMarker
 from rigwright.rollout.state_file import Phase, Request, RolloutState, load_state, save_state
-from tests.unit.rollout_samples import make_marker
+from tests.unit.rollout_samples import BEGIN, ONE, OTHER, ControllerKilled, StandInFleet, make_marker
 from tests.unit.test_rollout_state import make_state
 
-BEGIN = datetime(2026, 11, 28, 1, 30, tzinfo=timezone.utc)  # a Saturday
-ONE, OTHER = "ada@laptop:/x/fleet.py", "bob@desk:/y/fleet.py"
-
-
-class ControllerKilled(BaseException):
-    """The controller ends here, without a word."""
-
-
-@dataclass
-class StandInFleet:
-    """Boxes in memory: a stand-in for hosts, which survives its controllers."""
-
-    generations: dict[str, int | None]
-    deployed: list[str] = field(default_factory=list)
-    gated: list[str] = field(default_factory=list)
-    rolled_back: list[tuple[str, int]] = field(default_factory=list)
-    reboots: list[str] = field(default_factory=list)
-    boots: dict[str, int] = field(default_factory=dict)
-    deploy_faults: dict[str, str] = field(default_factory=dict)
-    gate_faults: dict[str, str] = field(default_factory=dict)
-    unreachable: set[str] = field(default_factory=set)
-    unreachable_looks: int = 0
-    """At so many of the next looks no box answers."""
-    markers: dict[str, BoxMarker] = field(default_factory=dict)
-    deployed_out: dict[str, bool] = field(default_factory=dict)
-    """Box -> whether it was out of rotation and drained when its deploy began."""
-    drained: set[str] = field(default_factory=set)
-    drivers: dict[str, str] = field(default_factory=dict)
-    shared: list[tuple[str, ...]] = field(default_factory=list)
-    awaited: list[tuple[str, ...]] = field(default_factory=list)
-    """Boxes that gateways had to send requests to again before the next step."""
-    standing_consent: bool = False
-    """Whether the inventory allows reboots."""
-    kill_at: int = -1
-    """The number of the step before or after which the controller is killed; -1: never."""
-    steps: int = 0
-
-    def _count(self) -> None:
-        self.steps += 1
-        if self.steps == self.kill_at:
-            raise ControllerKilled
-
-    def observe(self, names: Collection[str]) -> Mapping[str, BoxBefore | BoxUnreachable]:
-        self._count()
-        if self.unreachable_looks:
-            self.unreachable_looks -= 1
-            return {name: BoxUnreachable("no route") for name in names}
-        return {name: self._observe_box(name) for name in names}
-
-    def _observe_box(self, name: str) -> BoxBefore | BoxUnreachable:
-        if name in self.unreachable:
-            return BoxUnreachable("no route")
-        marker, served = self.markers.get(name), self.generations[name]
-        boot, previous = f"{self.boots.get(name, 0):012x}", served - 1 if served and served > 1 else None
-        return BoxBefore(served, boot, marker, digest_of(marker), previous)
-
-    def mark(self, markers: Mapping[str, tuple[BoxMarker, str]]) -> Mapping[str, str | BoxUnreachable | None]:
-        self._count()
-        written: dict[str, str | BoxUnreachable | None] = {}
-        for name, (marker, expected) in markers.items():
-            if name in self.unreachable:
-                written[name] = BoxUnreachable("no route")
-            elif digest_of(self.markers.get(name)) == expected:
-                self.markers[name] = marker
-                written[name] = digest_of(marker)
-                self._count()
-            else:
-                written[name] = None
-        return written
-
-    def share_builds(self, names: Collection[str], builders: Mapping[str, Sequence[str]]) -> None:
-        self._count()
-        self.shared.append((*names,))
-
-    def drain(self, names: Collection[str]) -> None:
-        self._count()
-        assert all(self.markers[name].record.is_out for name in names)
-        self.drained |= {*names}
-
-    def await_gateways(self, names: Collection[str]) -> None:
-        self._count()
-        assert not any(self.markers[name].record.is_out for name in names)
-        self.awaited.append((*names,))
-
-    def deploy(self, names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
-        self._count()
-        if driver:
-            return self._return_to_driver(names, driver, reboot)
-        reboot = self.standing_consent if reboot is None else reboot
-        for name in names:
-            self.deployed.append(name)
-            self.deployed_out[name] = self.markers[name].record.is_out and name in self.drained
-            if name not in self.deploy_faults:
-                self.generations[name] = 2
-            if reboot:
-                self.reboots.append(name)
-                self.boots[name] = self.boots.get(name, 0) + 1
-            self._count()
-        return {name: self.deploy_faults[name] for name in names if name in self.deploy_faults}
-
-    def _return_to_driver(self, names: Collection[str], driver: str, reboot: bool | None) -> Mapping[str, str]:
-        for name in names:
-            assert reboot or self.boots.get(name), "a driver needs consent to its first reboot"
-            self.drivers[name] = driver
-            self._count()
-            if reboot:
-                self.reboots.append(name)
-                self.boots[name] = self.boots.get(name, 0) + 1
-            self._count()
-        return {}
-
-    def run_gate(self, name: str, *, speed: bool) -> str:
-        self._count()
-        self.gated.append(f"{name}{'' if speed else ' after soak'}")
-        assert self.markers[name].record.is_out == speed
-        return self.gate_faults.get(name, "")
-
-    def roll_back(self, name: str, generation: int) -> str:
-        self._count()
-        self.rolled_back.append((name, generation))
-        self.generations[name] = generation
-        self._count()
-        return ""
-
-
-def digest_of(marker: BoxMarker | None) -> str:
-    return marker.content if marker else ""
+BATCHES = (("one",), ("two", "three"), ("four",))
+NAMES = ("one", "two", "three", "four")
 
 
 def run_rollout(
@@ -191,10 +66,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fleet() -> StandInFleet:
-    return StandInFleet({"one": 1, "two": 1, "three": 1, "four": 1})
-
-
-BATCHES = (("one",), ("two", "three"), ("four",))
+    return StandInFleet(dict.fromkeys(NAMES, 1))
 
 
 def test_each_box_is_deployed_and_gated_in_order(path: Path, fleet: StandInFleet) -> None:
@@ -286,37 +158,47 @@ def test_a_stopped_rollout_goes_on_with_the_box_that_failed(path: Path, fleet: S
 STEPS = 200
 
 
-@pytest.mark.parametrize("successor", ["the same controller", "another one with the first state"])
-@pytest.mark.parametrize("faulty", ["", "two"])
-def test_a_controller_that_is_killed_at_any_step_has_a_successor(tmp_path: Path, faulty: str, successor: str) -> None:
+def run_with_kills(
+    path: Path, begun: RolloutState, generations: Mapping[str, int | None], *, is_other: bool = False, **fleet_keys: Any
+) -> Iterator[tuple[Phase, StandInFleet]]:
+    """A rollout whose controller is killed at its first step, at its second and so on, each with its successor's end.
+
+    The successor has the saved state, or is another controller with the first state.
+    """
     for kill_at in range(1, STEPS):
-        fleet = StandInFleet({"one": 1, "two": 1, "three": 1, "four": 1}, kill_at=kill_at)
-        if faulty:
-            fleet.gate_faults[faulty] = "S01 fails"
-        path = tmp_path / f"rig{kill_at}.rollout.json"
-        begun = make_state(*BATCHES, soak=1, reboot=True)
+        fleet = StandInFleet({**generations}, kill_at=kill_at, **fleet_keys)
         save_state(path, begun)
         try:
-            phase, _ = run_rollout(path, fleet, begun)
+            run_rollout(path, fleet, begun)
         except ControllerKilled:
             state = load_state(path)
             assert state
             finished = {name for name, record in state.boxes.items() if record.state == "done"}
             before = len(fleet.deployed)
-            if successor == "the same controller":
-                phase, _ = run_rollout(path, fleet, state)
-            else:
+            if is_other:
                 phase, _ = run_rollout(path, fleet, begun, controller=OTHER, replaced=ONE)
+            else:
+                phase, _ = run_rollout(path, fleet, state)
             assert not finished & {*fleet.deployed[before:]}
+            yield phase, fleet
         else:
-            break
-        assert phase == ("stopped" if faulty else "finished"), kill_at
-        assert len(fleet.reboots) == len({*fleet.reboots}), f"step {kill_at}: a box has rebooted twice"
-        expected = {"one": 2, "two": 1, "three": 2, "four": 1} if faulty else dict.fromkeys(fleet.generations, 2)
-        assert fleet.generations == expected, kill_at
+            return
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+@pytest.mark.parametrize("faulty", ["", "two"])
+def test_a_controller_that_is_killed_at_any_step_has_a_successor(path: Path, faulty: str, is_other: bool) -> None:
+    begun = make_state(*BATCHES, soak=1, reboot=True)
+    faults = {faulty: "S01 fails"} if faulty else {}
+    runs = [*run_with_kills(path, begun, dict.fromkeys(NAMES, 1), is_other=is_other, gate_faults=faults)]
+    for step, (phase, fleet) in enumerate(runs, 1):
+        assert phase == ("stopped" if faulty else "finished"), step
+        assert len(fleet.reboots) == len({*fleet.reboots}), f"step {step}: a box has rebooted twice"
+        expected = {"one": 2, "two": 1, "three": 2, "four": 1} if faulty else dict.fromkeys(NAMES, 2)
+        assert fleet.generations == expected, step
         assert all(fleet.deployed_out.values())
-        assert not any(marker.record.is_out for marker in fleet.markers.values()), kill_at
-    assert 40 < kill_at < STEPS - 1
+        assert not any(marker.record.is_out for marker in fleet.markers.values()), step
+    assert 40 < len(runs) < STEPS - 2
 
 
 def test_a_box_that_is_not_rolled_back_stays_out_of_rotation(path: Path, fleet: StandInFleet) -> None:
@@ -327,31 +209,8 @@ def test_a_box_that_is_not_rolled_back_stays_out_of_rotation(path: Path, fleet: 
     assert fleet.markers["one"].is_released
 
 
-def test_a_batch_waits_for_a_maintenance_window(path: Path, fleet: StandInFleet) -> None:
-    moments: list[str] = []
-    real = fleet.deploy
-
-    def deploy(names: Collection[str], *, reboot: bool | None, driver: str = "") -> Mapping[str, str]:
-        moments.append(fleet.markers[next(iter(names))].moment)
-        return real(names, reboot=reboot)
-
-    fleet.deploy = deploy  # type: ignore[method-assign]
-    windows = ("Sat 02:00-02:05", "Sat 02:20-02:25", "Sat 04:00-04:05 Europe/Berlin")
-    assert run_rollout(path, fleet, make_state(*BATCHES, soak=6, windows=windows))[0] == "finished"
-    assert moments == ["2026-11-28T02:00:00Z", "2026-11-28T02:20:00Z", "2026-11-28T03:00:00Z"]
-
-
-@pytest.mark.parametrize(
-    ("option", "begins"),
-    [
-        ((), {"one": "01:30", "two": "03:20", "three": "03:20", "four": "03:25"}),
-        # those of --window replace the windows of boxes
-        (("Sat 05:00-06:00",), dict.fromkeys(("one", "two", "three", "four"), "05:00")),
-    ],
-)
-def test_a_batch_begins_in_the_windows_of_its_boxes(
-    path: Path, fleet: StandInFleet, option: tuple[str, ...], begins: dict[str, str]
-) -> None:
+def deploy_moments(path: Path, fleet: StandInFleet, state: RolloutState) -> dict[str, str]:
+    """When a complete rollout deploys each box."""
     moments: dict[str, str] = {}
     real = fleet.deploy
 
@@ -360,10 +219,30 @@ def test_a_batch_begins_in_the_windows_of_its_boxes(
         return real(names, reboot=reboot)
 
     fleet.deploy = deploy  # type: ignore[method-assign]
+    assert run_rollout(path, fleet, state)[0] == "finished"
+    return moments
+
+
+def test_a_batch_waits_for_a_maintenance_window(path: Path, fleet: StandInFleet) -> None:
+    windows = ("Sat 02:00-02:05", "Sat 02:20-02:25", "Sat 04:00-04:05 Europe/Berlin")
+    moments = deploy_moments(path, fleet, make_state(*BATCHES, soak=6, windows=windows))
+    assert moments == {"one": "02:00", "two": "02:20", "three": "02:20", "four": "03:00"}
+
+
+@pytest.mark.parametrize(
+    ("option", "begins"),
+    [
+        ((), {"one": "01:30", "two": "03:20", "three": "03:20", "four": "03:25"}),
+        # those of --window replace the windows of boxes
+        (("Sat 05:00-06:00",), dict.fromkeys(NAMES, "05:00")),
+    ],
+)
+def test_a_batch_begins_in_the_windows_of_its_boxes(
+    path: Path, fleet: StandInFleet, option: tuple[str, ...], begins: dict[str, str]
+) -> None:
     own = {"two": ("Sat 03:00-03:30",), "three": ("Sat 03:20-04:30", "Sun 03:20-04:30"), "four": ("Sat 03:25-05:00",)}
     state = make_state(*BATCHES, windows=option).model_copy(update={"windows": own})
-    assert run_rollout(path, fleet, state)[0] == "finished"
-    assert moments == begins
+    assert deploy_moments(path, fleet, state) == begins
 
 
 @pytest.mark.parametrize(
@@ -404,23 +283,12 @@ def test_a_pause_ends_the_wait_for_a_window(path: Path, fleet: StandInFleet) -> 
 
 
 def test_a_rollout_of_a_rollback_returns_each_box_once(path: Path) -> None:
-    for kill_at in range(1, STEPS):
-        fleet = StandInFleet({"one": 3, "two": 2, "three": 5, "four": 2}, kill_at=kill_at)
-        state: RolloutState | None = make_state(*BATCHES, action="rollback")
-        assert state
-        save_state(path, state)
-        try:
-            phase, _ = run_rollout(path, fleet, state)
-        except ControllerKilled:
-            state = load_state(path)
-            assert state
-            phase, _ = run_rollout(path, fleet, state)
-        else:
-            break
-        assert phase == "finished"
-        assert fleet.generations == {"one": 2, "two": 1, "three": 4, "four": 1}, kill_at
-        assert fleet.deployed == []
-    assert kill_at > 20
+    before = {"one": 3, "two": 2, "three": 5, "four": 2}
+    runs = [*run_with_kills(path, make_state(*BATCHES, action="rollback"), before)]
+    for step, (phase, fleet) in enumerate(runs, 1):
+        assert (phase, fleet.deployed) == ("finished", [])
+        assert fleet.generations == {"one": 2, "two": 1, "three": 4, "four": 1}, step
+    assert len(runs) > 19
 
 
 def test_a_rollout_of_a_rollback_returns_a_box_that_fails(path: Path) -> None:
@@ -440,24 +308,12 @@ def make_driver_rollback() -> RolloutState:
 
 
 def test_a_rollout_of_a_driver_rollback_reboots_each_box_once(path: Path) -> None:
-    for kill_at in range(1, STEPS):
-        fleet = StandInFleet(dict.fromkeys(DRIVERS, 2), kill_at=kill_at)
-        state: RolloutState | None = make_driver_rollback()
-        assert state
-        save_state(path, state)
-        try:
-            phase, _ = run_rollout(path, fleet, state)
-        except ControllerKilled:
-            state = load_state(path)
-            assert state
-            phase, _ = run_rollout(path, fleet, state)
-        else:
-            break
-        assert phase == "finished"
-        assert fleet.drivers == DRIVERS, kill_at
-        assert sorted(fleet.reboots) == sorted(DRIVERS), kill_at
+    runs = [*run_with_kills(path, make_driver_rollback(), dict.fromkeys(DRIVERS, 2))]
+    for step, (phase, fleet) in enumerate(runs, 1):
+        assert (phase, fleet.drivers) == ("finished", DRIVERS), step
+        assert sorted(fleet.reboots) == sorted(DRIVERS), step
         assert {*fleet.generations.values()} == {2}
-    assert kill_at > 30
+    assert len(runs) > 29
 
 
 def test_a_box_whose_driver_fails_its_gate_stays_out_of_rotation_and_does_not_reboot_again(path: Path) -> None:
@@ -472,21 +328,9 @@ def test_a_box_whose_driver_fails_its_gate_stays_out_of_rotation_and_does_not_re
 
 
 def test_a_killed_rollout_reboots_no_box_again_that_the_inventory_allows_reboots_of(path: Path) -> None:
-    for kill_at in range(1, STEPS):
-        fleet = StandInFleet(dict.fromkeys(DRIVERS, 1), kill_at=kill_at, standing_consent=True)
-        state: RolloutState | None = make_state(*BATCHES)
-        assert state
-        save_state(path, state)
-        try:
-            run_rollout(path, fleet, state)
-        except ControllerKilled:
-            state = load_state(path)
-            assert state
-            run_rollout(path, fleet, state)
-        else:
-            break
-        assert sorted(fleet.reboots) == sorted(DRIVERS), kill_at
-    assert kill_at > 30
+    runs = [*run_with_kills(path, make_state(*BATCHES), dict.fromkeys(NAMES, 1), standing_consent=True)]
+    assert all(sorted(fleet.reboots) == sorted(NAMES) for _, fleet in runs)
+    assert len(runs) > 29
 
 
 def test_boxes_copy_builds_after_their_marker_and_before_they_leave_rotation(path: Path, fleet: StandInFleet) -> None:

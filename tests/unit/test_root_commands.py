@@ -13,6 +13,7 @@ import paramiko
 import pytest
 
 from rigwright.project_root import ROOT
+from rigwright.safe_text import printable_lines
 from roles import root_shell
 from roles.operations import reconnecting_shell
 from roles.root_shell import ConnectionGone, HostTooSlow, RootCommandFailed, RootCommandResult, RootDenied, RootShell
@@ -233,4 +234,4 @@ def test_a_session_that_ends_with_its_connection_is_no_answer(monkeypatch: pytes
 
 
 def test_a_hosts_words_move_no_cursor() -> None:
-    assert root_shell.strip_control_characters("one\x1b[2J\ntwo\x9b") == "one\\x1b[2J\ntwo\\x9b"
+    assert printable_lines("one\x1b[2J\ntwo\x9b") == "one\\x1b[2J\ntwo\\x9b"

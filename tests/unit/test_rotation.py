@@ -8,7 +8,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
 from typing import Any
@@ -27,6 +26,7 @@ from roles.gateway.host.rotation.card_faults import CardConditions
 from roles.gateway.host.rotation.run import RotationWatch
 from tests.unit.nginx_lua import NginxLua
 from tests.unit.samples import OperatorFolder, chat_instances, sample_entry
+from tests.unit.text_handler import TextHandler
 
 FIRST, SECOND = "0000:01:00", "0000:02:00"
 FELL = f"NVRM: Xid (PCI:{SECOND}): 79, pid=1, name=python3, GPU has fallen off the bus."
@@ -163,23 +163,13 @@ def test_nvidia_smi_names_cards_that_are_lost(folder: BoxFolder, answer: tuple[i
     assert folder.out() == SMI[answer]
 
 
-class _Engine(BaseHTTPRequestHandler):
+class _Engine(TextHandler):
     """Stands in for an engine: answers a completion, if its key is right."""
 
     def do_POST(self) -> None:
-        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        sent = self.read_json()
         right = self.headers["Authorization"] == "Bearer secret" and sent["messages"] == 'a "b"'
-        text = b'{"choices": []}'
-        self.send_response(200 if right else 401)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def address_string(self) -> str:
-        return "unix"
+        self.send_text(200 if right else 401, '{"choices": []}')
 
 
 @pytest.fixture

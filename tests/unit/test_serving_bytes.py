@@ -19,23 +19,12 @@ from tests.unit.samples import (
     sample_parts,
     sample_rig,
 )
+from tests.unit.test_serving import two_cards
 
 BYTES = Path(__file__).with_name("data") / "serving"
 INSTANCES: dict[str, Callable[[], Instance]] = {
     "cpu": lambda: sample_instance("chat"),
-    "cards": lambda: sample_instance(
-        "chat",
-        cards=(1, 0),
-        context=65536,
-        parallel=4,
-        cache_type_k="q8_0",
-        cache_type_v="q4_0",
-        flash_attention="on",
-        shares=(3, 5),
-        flags={"metrics": True, "jinja": True},
-        model_name="Qwen3.6-27B",
-        port=8030,
-    ),
+    "cards": two_cards,
     "parts": lambda: sample_instance(
         "a-b-c",
         memory_lock=True,

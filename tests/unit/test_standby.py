@@ -28,10 +28,10 @@ from rigwright.serving.standby import (
 )
 from rigwright.supply.artefact import GgufMetadata, KvCacheSize
 from tests.unit.host_folder import HostFolder
-from tests.unit.host_states import CHAT, target_generation, two_instance_rig
+from tests.unit.host_states import CHAT, FAILS, SERVES, target_generation, two_instance_rig
 from tests.unit.rendered_scripts import activation_script, write_stand_in
 from tests.unit.samples import sample_artefact, sample_build, sample_card, sample_instance, sample_parts, sample_rig
-from tests.unit.test_drain import GATEWAY, SERVES
+from tests.unit.test_drain import GATEWAY
 
 GATE = Gateway.model_validate({"listeners": {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}})
 KEPT = KvCacheSize(keys=1024, values=1024, window=0, window_keys=0, window_values=0)
@@ -158,7 +158,6 @@ def test_free_memory_comes_from_the_kernel_and_the_cards(tmp_path: Path) -> None
 
 
 WAY = Activation((), (CHAT,), (), (UnitState(CHAT, "0" * 64, 0, frozenset()),))
-FAILS = "ActiveState=activating\nSubState=auto-restart\nNRestarts=1\nJob=\n"
 
 
 @pytest.fixture

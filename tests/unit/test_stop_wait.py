@@ -7,26 +7,17 @@ import pytest
 from rigwright.host.systemd import UnitState
 from rigwright.serving.activation import Activation
 from tests.unit.host_folder import HostFolder
-from tests.unit.host_states import CHAT, target_generation, two_instance_rig
+from tests.unit.host_states import CHAT, serving_host
 from tests.unit.rendered_scripts import activation_script, write_stand_in
-from tests.unit.samples import sample_instance
 
 WAY = Activation((), (CHAT,), (), (UnitState(CHAT, "0" * 64, 8020, frozenset()),))
-SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
 START = f"restart --no-block {CHAT}"
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> HostFolder:
     """A host that serves generation 1, with free ports and no other process."""
-    made = HostFolder(tmp_path)
-    made.write_generation(1, target_generation(two_instance_rig(sample_instance("chat"))))
-    made.write_generation(
-        2, target_generation(two_instance_rig(sample_instance("chat"), sample_instance("code", port=8021)))
-    )
-    (made.config / "current").symlink_to("generations/1")
-    made.set_answers(state=SERVES)
-    (tmp_path / "proc").mkdir()
+    made = serving_host(tmp_path)
     write_stand_in(tmp_path / "bin", "ss", "true")
     return made
 

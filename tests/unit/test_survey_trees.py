@@ -22,24 +22,13 @@ from checks.survey.host import (
 from checks.survey.programs import COMPILED, PROGRAMS
 from checks.survey.serving import GENERATIONS
 from checks.survey.trees import TREES, WAYS, TreeChange, Trees
-from roles.trees.host import reconcile, tree_fingerprint
+from roles.trees.host import reconcile
 from tests.unit.test_checks_survey import run
 from tests.unit.test_trees import CHANGED
+from tests.unit.test_trees import host as host
 from tests.unit.trees_host import TreesHost, make_trees_host
 
 ODD = os.fsdecode(b"\xff\n\x1b[2J")
-
-
-@pytest.fixture(params=["walked", "glanced", "shared"])
-def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
-    """One whose trees are recorded, each with a glance, of one pass or of several, or none of them."""
-    made = make_trees_host(tmp_path / "host", monkeypatch)
-    if request.param != "walked":
-        monkeypatch.setattr(reconcile, "MANY", 1)
-    if request.param == "shared":
-        monkeypatch.setattr(tree_fingerprint, "SHARES", 2)
-    assert made.run_settle() == 0
-    return made
 
 
 def survey_trees(host: TreesHost, deep: bool = False) -> Trees:

@@ -24,7 +24,7 @@ from rigwright.serving.takeover import (
 from tests.unit import samples
 from tests.unit.channel_records import channel_lines
 from tests.unit.host_folder import HostFolder
-from tests.unit.host_states import CHAT, target_generation, two_instance_rig
+from tests.unit.host_states import CHAT, FAILS, SERVES, target_generation, two_instance_rig
 from tests.unit.rendered_scripts import activation_script, write_stand_in
 from tests.unit.samples import sample_facts, sample_instance
 
@@ -33,8 +33,6 @@ LOADED = ("vllm.service", "loaded", "active", "enabled")
 UNIT = ExistingServiceFacts(ExistingService("vllm.service"), unit=LOADED, ports=frozenset({8020}))
 ONE = ExistingContainer("docker", ID, "vllm", "running", "always", removed=False, unit="")
 BOX = ExistingServiceFacts(ExistingService("vllm"), containers=(ONE,), ports=frozenset({8020}))
-SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
-FAILS = "ActiveState=activating\nSubState=auto-restart\nNRestarts=1\nJob=\n"
 
 
 def rig(**changes: Any) -> Rig:

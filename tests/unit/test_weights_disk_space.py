@@ -10,7 +10,8 @@ import pytest
 
 from roles.weights.host.records import LockedFile
 from tests.unit.file_server import complete_file
-from tests.unit.weights_world import CONTENT, HALF, WRONG, WeightsFixture, wait_until, wanted_file
+from tests.unit.polling import wait_until
+from tests.unit.weights_world import CONTENT, HALF, WRONG, WeightsFixture, wanted_file
 from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
@@ -22,7 +23,7 @@ def good(host: WeightsFixture) -> str:
 
 def test_without_room_nothing_is_fetched(host: WeightsFixture) -> None:
     host.settings["reserve"] = 1 << 60
-    done = host.fetch_file(good(host))
+    done = host.run_fetch_file(good(host))
     assert done.returncode == 1
     assert "are still to come" in done.stdout.splitlines()[-1]
     assert "make room" in done.stdout.splitlines()[-1]
@@ -34,8 +35,7 @@ def test_present_files_need_no_space(host: WeightsFixture) -> None:
     host.place_file(host.file_path(), CONTENT)
     other = wanted_file(WRONG, "a/b/other.gguf")
     host.place_file(host.part_path(other), WRONG)
-    done = host.run_fetch({wanted_file(): host.url_sources(good(host)), other: []})
-    assert done.returncode == 0, done.stdout
+    host.fetch({wanted_file(): host.url_sources(good(host)), other: []})
 
 
 @pytest.fixture
@@ -95,9 +95,7 @@ def test_a_disk_that_fills_up_on_the_way_is_reported_once_and_the_next_run_goes_
     filler.unlink()
     host.hub.bytes_a_second = None
     host.hub.asked.clear()
-    done = host.run_fetch(wanted)
-    assert done.returncode == 0, done.stdout
-    assert all(host.is_fetched(each) for each in wanted)
+    host.fetch(wanted)
     assert f"{begun[0].path.rpartition('/')[2]} bytes={had}-" in host.requested_ranges()
 
 
@@ -105,9 +103,7 @@ def test_sent_files_are_moved_verified_and_named(host: WeightsFixture) -> None:
     sent = host.folder / "sent"
     host.place_file(sent / "small-q4.gguf", CONTENT)
     host.settings["sent"] = str(sent)
-    done = host.run_fetch({wanted_file(): []})
-    assert done.returncode == 0, done.stdout
-    assert host.is_fetched(wanted_file())
+    host.fetch({wanted_file(): []})
     assert not sent.exists()
 
 
@@ -144,5 +140,4 @@ def test_a_wrong_file_that_keeps_the_right_one_from_being_sent_makes_room(host: 
     aside = host.file_path().with_name("small-q4.gguf.wrong")
     assert [one.read_bytes() for one in (aside,) if one.exists()] == ([] if ours else [WRONG])
     host.place_file(sent / "small-q4.gguf", CONTENT)
-    assert host.run_fetch({wanted_file(): []}).returncode == 0
-    assert host.is_fetched(wanted_file())
+    host.fetch({wanted_file(): []})

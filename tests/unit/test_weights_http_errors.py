@@ -9,7 +9,7 @@ import pytest
 
 from roles.weights.host.answers import describe_http_error, is_transient, retry_delay
 from roles.weights.host.hashing import CHUNK, GrowingFileHasher, digest_file
-from tests.unit.weights_world import wait_until
+from tests.unit.polling import wait_until
 
 CONTENT = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(100_000))
 assert len(CONTENT) > 3 * CHUNK

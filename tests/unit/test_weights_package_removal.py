@@ -11,7 +11,8 @@ from roles.weights.host import drop, records
 from roles.weights.host.records import LockedFile
 from roles.weights.host.spec import FetchRefused, load_spec
 from tests.unit.file_server import complete_file
-from tests.unit.weights_world import CONTENT, PACE, WeightsFixture, wait_until
+from tests.unit.polling import wait_until
+from tests.unit.weights_world import CONTENT, PACE, WeightsFixture
 from tests.unit.weights_world import host as host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
@@ -29,8 +30,7 @@ def fetched(host: WeightsFixture, *numbers: int) -> list[LockedFile]:
     files = [package(number) for number in numbers]
     host.ledger.write_text(OTHERS)
     urls = {one: host.server.serve(f"p{n}", complete_file(CONTENT[n:])) for n, one in zip(numbers, files, strict=True)}
-    done = host.run_fetch({one: host.url_sources(url) for one, url in urls.items()})
-    assert done.returncode == 0, done.stdout
+    host.fetch({one: host.url_sources(url) for one, url in urls.items()})
     return files
 
 
@@ -71,7 +71,7 @@ def test_nothing_is_left_of_packages_but_what_is_others(host: WeightsFixture) ->
 def test_foreign_files_stay(host: WeightsFixture) -> None:
     one = package(1)
     host.place_file(host.file_path(one), CONTENT[1:])
-    assert host.run_fetch({one: []}).returncode == 0
+    host.fetch({one: []})
     done = dropped(host, one)
     assert done.returncode == 0, done.stdout
     assert "stays, for another user placed it there" in done.stdout

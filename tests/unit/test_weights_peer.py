@@ -19,12 +19,12 @@ from tests.unit.file_server import (
     run_file_server,
     truncated_file,
 )
+from tests.unit.polling import wait_until
 from tests.unit.weights_world import (
     CONTENT,
     HALF,
     Source,
     WeightsFixture,
-    wait_until,
     wanted_file,
 )
 from tests.unit.weights_world import host as host
@@ -58,15 +58,12 @@ def progress(
 
 def test_a_peer_that_has_it_is_asked_alone(host: WeightsFixture) -> None:
     host.server.serve(wanted_file().path, complete_file(CONTENT))
-    done = host.run_fetch({wanted_file(): [peer(host), *mirror(host)]})
-    assert done.returncode == 0, done.stdout
-    assert host.is_fetched(wanted_file())
+    host.fetch({wanted_file(): [peer(host), *mirror(host)]})
     assert peer_requests(host, "mirror") == []
 
 
 def test_a_peer_that_has_it_not_gives_way(host: WeightsFixture) -> None:
-    done = host.run_fetch({wanted_file(): [peer(host), *mirror(host)]})
-    assert done.returncode == 0, done.stdout
+    host.fetch({wanted_file(): [peer(host), *mirror(host)]})
     assert peer_requests(host) == [None]
     assert host.is_fetched(wanted_file())
 
@@ -75,16 +72,14 @@ def test_a_peer_that_is_not_there_is_tried_for_one_file_only(host: WeightsFixtur
     gone = {"kind": "peer", "base": "http://127.0.0.1:1"}
     wanted = {wanted_file(CONTENT, f"m/{n}.gguf"): [gone, *mirror(host)] for n in range(6)}
     host.settings["parallel"] = 1
-    done = host.run_fetch(wanted)
-    assert done.returncode == 0, done.stdout
+    done = host.fetch(wanted)
     assert done.stdout.count("peer 127.0.0.1:1: not reached: ") == 6
     assert all(host.is_fetched(one) for one in wanted)
 
 
 def test_where_a_peer_dies_the_next_source_goes_on(host: WeightsFixture) -> None:
     host.server.serve(wanted_file().path, truncated_file(CONTENT, HALF), error_status(503))
-    done = host.run_fetch({wanted_file(): [peer(host), *mirror(host)]})
-    assert done.returncode == 0, done.stdout
+    host.fetch({wanted_file(): [peer(host), *mirror(host)]})
     assert peer_requests(host, "mirror") == [f"bytes={HALF}-"]
     assert host.is_fetched(wanted_file())
 
@@ -92,8 +87,7 @@ def test_where_a_peer_dies_the_next_source_goes_on(host: WeightsFixture) -> None
 def test_a_file_that_is_on_its_way_to_a_peer_is_waited_for(host: WeightsFixture) -> None:
     host.server.serve(wanted_file().path, error_status(404), complete_file(CONTENT))
     host.server.serve(PROGRESS, *(progress(n, state="fetching") for n in range(60)), error_status(404))
-    done = host.run_fetch({wanted_file(): [peer(host), *mirror(host)]})
-    assert done.returncode == 0, done.stdout
+    host.fetch({wanted_file(): [peer(host), *mirror(host)]})
     assert peer_requests(host) == [None, None]
     assert peer_requests(host, "mirror") == []
     assert len(peer_requests(host, PROGRESS)) == 61
@@ -155,8 +149,7 @@ def test_a_peer_that_gets_on_byte_by_byte_gives_way_within_its_bound(
 def test_a_peer_s_clock_does_not_matter(host: WeightsFixture) -> None:
     host.server.serve(wanted_file().path, error_status(404), complete_file(CONTENT))
     host.server.serve(PROGRESS, progress(4e9), progress(1), progress(-5), error_status(404))
-    done = host.run_fetch({wanted_file(): [peer(host), *mirror(host)]})
-    assert done.returncode == 0, done.stdout
+    host.fetch({wanted_file(): [peer(host), *mirror(host)]})
     assert peer_requests(host, "mirror") == []
 
 
@@ -165,9 +158,7 @@ def test_a_peer_s_clock_does_not_matter(host: WeightsFixture) -> None:
 )
 def test_a_progress_file_that_makes_no_sense_does_not_count(host: WeightsFixture, body: bytes) -> None:
     host.server.serve(PROGRESS, complete_file(body))
-    done = host.run_fetch({wanted_file(): [peer(host), *mirror(host)]})
-    assert done.returncode == 0, done.stdout
-    assert host.is_fetched(wanted_file())
+    host.fetch({wanted_file(): [peer(host), *mirror(host)]})
 
 
 def from_root(root: Path, path: str) -> AnswerHandler:
@@ -249,9 +240,7 @@ def test_a_progress_file_without_end_is_not_read_to_its_end(host: WeightsFixture
         handler.close_connection = True
 
     host.server.serve(PROGRESS, endless)
-    done = host.run_fetch({wanted_file(): [peer(host), *mirror(host)]})
-    assert done.returncode == 0, done.stdout
-    assert host.is_fetched(wanted_file())
+    host.fetch({wanted_file(): [peer(host), *mirror(host)]})
     assert sent < 64 << 20
 
 
@@ -267,8 +256,7 @@ def test_one_bad_look_at_a_peer_is_no_reason_to_leave_it(host: WeightsFixture, b
     host.server.serve(wanted_file().path, answer)
     host.server.serve(PROGRESS, *looks, error_status(404))
     host.pace |= {"stall": 5.0, "pause": 0.5}
-    done = host.run_fetch({wanted_file(): [peer(host), *mirror(host)]})
-    assert done.returncode == 0, done.stdout
+    host.fetch({wanted_file(): [peer(host), *mirror(host)]})
     assert peer_requests(host, "mirror") == []
     assert host.is_fetched(wanted_file())
 

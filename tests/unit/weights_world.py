@@ -8,8 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -163,7 +162,18 @@ class WeightsFixture:
                 process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, said)
 
+    def fetch(self, wanted: Mapping[LockedFile, list[Source]]) -> subprocess.CompletedProcess[str]:
+        """Bring files, all of which come."""
+        done = self.run_fetch(wanted)
+        assert done.returncode == 0, done.stdout
+        assert all(map(self.is_fetched, wanted)), done.stdout
+        return done
+
     def fetch_file(self, *urls: str) -> subprocess.CompletedProcess[str]:
+        """Bring the one file from these addresses; it comes."""
+        return self.fetch({wanted_file(): self.url_sources(*urls)})
+
+    def run_fetch_file(self, *urls: str) -> subprocess.CompletedProcess[str]:
         """Bring the one file from these addresses."""
         return self.run_fetch({wanted_file(): self.url_sources(*urls)})
 
@@ -203,14 +213,6 @@ class WeightsFixture:
 
 def is_content_request(one: Any) -> bool:
     return one.method == "GET" and (one.path.startswith("/cdn/") or one.path.endswith(".json"))
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait for something that is about to be."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.01)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 from rigwright.model.catalog_schema import Card
@@ -282,7 +283,7 @@ def _find_candidates(
     if not chosen:
         asked = [f"branch {keys.branch}"] if keys.branch is not None else []
         asked += [f"source {keys.source}"] if keys.source is not None else []
-        listing = ", ".join(f"{branch} in {WORDS[one.source]}" for branch, one in sorted(published, key=_number))
+        listing = ", ".join(f"{branch} in {WORDS[one.source]}" for branch, one in sorted(published, key=itemgetter(0)))
         refuse.append(
             f"no suitable driver for {facts.system} with {' and '.join(asked) or 'any branch'}: "
             f"{', '.join(bounds)} is required, published are {listing}: {_describe_remedy(bool(fitting), bool(asked))}"
@@ -304,10 +305,6 @@ def _describe_remedy(fitting: bool, asked: bool) -> str:
     if fitting and asked:
         return "remove driver.branch or driver.source from the inventory, or choose one of those that fit"
     return "install another release of the distribution, or remove the cards that need another driver"
-
-
-def _number(one: tuple[int, ArchiveBranches]) -> int:
-    return one[0]
 
 
 def _branch_reason(

@@ -14,7 +14,7 @@ from lab.hosts import LabHost
 from lab.throwaway_lab import ThrowawayLab
 from rigwright.project_root import ROOT
 from tests.hosts.conftest import BootHost
-from tests.hosts.support import check_verdicts, red_checks, run_deploy, run_plan
+from tests.hosts.support import check_verdicts, deploy, red_checks, run_deploy, run_plan
 from tests.hosts.toy import SERVER
 from tests.lock_files import render_sealed_lock
 
@@ -112,7 +112,7 @@ def toys(lab: ThrowawayLab, boot: BootHost, tmp_path: Path) -> Iterator[ToyBox]:
 def test_a_kind_of_engine_in_one_folder(toys: ToyBox) -> None:
     host, inventory = toys.host, toys.declare("toy/loud")
     assert {"Engines | Install toy", "Serving | Activate generation"} <= set(run_plan(inventory).planned_operations)
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     said = toys.ask()
     assert said == {"argv": [GREETING, json.dumps(SETTINGS)], "greeting": GREETING, "warmed": 2}
     assert len(toys.pids()) == 2
@@ -152,7 +152,7 @@ def drifts(toys: ToyBox, inventory: Path) -> None:
 def back_and_forth(toys: ToyBox, inventory: Path) -> None:
     """Another variant, and the way back."""
     toys.declare("toy/quiet")
-    assert run_deploy(inventory).status == 0
+    deploy(inventory)
     assert toys.ask()["argv"] == ["hush", "{}"]
     rig = str(ROOT / "rig")
     done = subprocess.run([rig, "rollback", str(inventory), "--to", "1"], capture_output=True, text=True, check=False)

@@ -139,17 +139,12 @@ class FaultRule:
     fault: Fault
     repository: str | None
     path: str | None
-    skip: int
-    """So many answers are right first."""
     times: int | None
-    """So many suffer; None for all that follow."""
+    """So many suffer; None for all."""
 
     def matches_answer(self, repository: str, path: str | None) -> bool:
         """Whether an answer suffers; it is counted."""
         if self.repository not in (None, repository) or self.path not in (None, path):
-            return False
-        if self.skip:
-            self.skip -= 1
             return False
         if self.times is not None:
             if not self.times:

@@ -108,13 +108,7 @@ class StandInServer:
             server.server_close()
 
     def add_fault(
-        self,
-        fault: Fault,
-        repository: str | None = None,
-        path: str | None = None,
-        *,
-        skip: int = 0,
-        times: int | None = None,
+        self, fault: Fault, repository: str | None = None, path: str | None = None, *, times: int | None = None
     ) -> Fault:
         """Let answers suffer from a fault: those of a file, a repository or, without names, all of its part.
 
@@ -122,10 +116,9 @@ class StandInServer:
             fault: One of `tests.stand_ins.hub.faults`.
             repository: Its owner: a hub's repository, an index's project, a channel's folder.
             path: Of which file.
-            skip: So many answers are right first.
-            times: So many suffer then; all without it.
+            times: So many suffer; all without it.
         """
-        self.rules.add_rule(FaultRule(fault, repository, path, skip, times))
+        self.rules.add_rule(FaultRule(fault, repository, path, times))
         return fault
 
     def clear_faults(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,8 +100,3 @@ def write_file(path: Path, content: str | bytes, mode: int = 0o644) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     path.chmod(mode)
-
-
-def debs_by_name(debs: Iterable[StandInDeb]) -> dict[str, StandInDeb]:
-    """The packages by name; of several versions the last one given."""
-    return {deb.name: deb for deb in debs}

@@ -129,8 +129,3 @@ def headers_package(release: str) -> StandInDeb:
         links={f"usr/lib/modules/{release}/build": f"/{folder}"},
         scripts={"postinst": HEADERS_POSTINST.format(release=release)},
     )
-
-
-def empty_tool_packages() -> list[StandInDeb]:
-    """The distribution's packages that they need, empty, for archives that a test asks without installing."""
-    return [StandInDeb("kmod", "99", "kmod"), StandInDeb("dkms", "99", "dkms")]

@@ -81,13 +81,6 @@ class ServedArchives:
         """The base of NVIDIA's archives, as `mirrors` and the tables of drivers want it."""
         return f"{self.url}/{NVIDIA}"
 
-    def write_nvidia(self, system: str, debs: Sequence[StandInDeb]) -> Path:
-        """Write NVIDIA's archive of a system, whole; returns its folder."""
-        known = load_driver_tables(ROOT).archive(system)
-        place = self.folder / NVIDIA / known.path
-        apt_archive.write_archive(place, debs, self.key, apt_archive.FlatLayout(known.key))
-        return place
-
     def write_distribution(self, system: str, debs: Sequence[StandInDeb], name: str = "distribution") -> Path:
         """Write a distribution's archive, whole, with the components that its packages say; returns its folder."""
         distribution, _, version = system.partition("-")

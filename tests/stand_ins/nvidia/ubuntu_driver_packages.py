@@ -26,13 +26,7 @@ def deb_version(version: str, release: str) -> str:
 
 
 def stack_packages(
-    version: str,
-    release: str,
-    kind: str = SERVER,
-    *,
-    branch: int = 0,
-    component: str = "restricted",
-    refuses: tuple[str, ...] = (),
+    version: str, release: str, kind: str = SERVER, *, component: str = "restricted"
 ) -> list[StandInDeb]:
     """All packages of one driver but the prebuilt modules.
 
@@ -40,11 +34,9 @@ def stack_packages(
         version: The driver's, such as 580.178.04.
         release: Ubuntu's, such as 24.04.
         kind: SERVER or DESKTOP; a host has one of them.
-        branch: The one in the packages' names, where that is not the version's: a fault.
         component: Where the archive has them.
-        refuses: Kernel releases for which DKMS cannot build.
     """
-    b = f"-{branch or driver_branch(version)}{kind}"
+    b = f"-{driver_branch(version)}{kind}"
     deb = deb_version(version, release)
 
     def one(name: str, *depends: str, **more: Any) -> StandInDeb:
@@ -110,7 +102,7 @@ def stack_packages(
                 dkms,
                 "dkms",
                 *same(source, f"nvidia-kernel-common{b}"),
-                files=package_contents.dkms_source(version, flavour, refuses),
+                files=package_contents.dkms_source(version, flavour),
                 scripts=package_contents.dkms_scripts(version),
                 **exclusive_relations("nvidia-dkms-kernel"),
             ),
@@ -191,37 +183,6 @@ def signature_packages(releases: Sequence[str], *, respin: int = 1) -> list[Stan
         _module_package(f"linux-signatures-nvidia-{release}", f"{package_version(release)}+{respin}", "restricted")
         for release in releases
     ]
-
-
-def transitional_packages(
-    old: str, version: str, release: str, kind: str = SERVER, *, component: str = "restricted"
-) -> list[StandInDeb]:
-    """Packages of one branch that are empty, and bring another one's.
-
-    Args:
-        old: The branch in their names, such as 570; 580 with a later version is a name that lies.
-        version: The driver that they bring.
-        release: Ubuntu's.
-        kind: SERVER or DESKTOP.
-        component: Where the archive has them.
-    """
-    b, deb = f"-{driver_branch(version)}{kind}", deb_version(version, release)
-    found = []
-    for new in stack_packages(version, release, kind, component=component):
-        name = new.name.replace(b, f"-{old}{kind}")
-        if not new.name.startswith("nvidia-firmware"):
-            found.append(
-                StandInDeb(
-                    name,
-                    deb,
-                    new.source,
-                    (f"{new.name} (>= {version})",),
-                    component=component,
-                    section="oldlibs",
-                    description=f"Transitional package for {new.name}",
-                )
-            )
-    return found
 
 
 def _module_package(name: str, deb: str, component: str, *depends: str, **more: Any) -> StandInDeb:
