@@ -257,13 +257,13 @@ def fleet_verbs(release: str, runs: int, numbers: list[int], faulty: int, file: 
             *(row.verb, str(row.hosts), str(row.faulty)),
             *(f"{median(row.seconds):.1f}", f"{median(row.processor):.2f}"),
             *(f"{report.ratio(row):.1f}", f"{report.further_ms(row):.1f}" if report.ratio(row) != 1 else ""),
-            *(f"{median(row.simulation):.2f}", format_size(row.peak_bytes)),
+            *(f"{median(row.simulation):.2f}", format_size(row.peak_bytes), str(row.connections)),
         )
         for row in report.rows
     ]
     head = (
         *("verb", "hosts", "faulty", "seconds", "processor s", "by the first", "ms/further host"),
-        *("simulation s", "memory"),
+        *("simulation s", "memory", "connections"),
     )
     print_table(head, rows)
     click.echo(f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; load {report.load:.1f}")

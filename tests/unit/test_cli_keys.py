@@ -16,6 +16,8 @@ from cli import key_sync
 from cli import keys as verb
 from rigwright.gateway import keyring
 from rigwright.gateway.deployed_keys import DeployedKeys, KeyDelivery
+from rigwright.gateway.gateway_units import load_router_modules
+from rigwright.gateway.nginx_conf import load_lua_modules
 from rigwright.gateway.secrets_distribution import ROUTER, ROUTER_UNIT
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
 from rigwright.project_root import ROOT
@@ -69,6 +71,40 @@ def test_a_key_may_have_fewer_rights_to_models_on_demand(keys, hosts, file):
     assert [(row.get("wake"), row.get("evict")) for row in rows] == [(None, False), (False, None)]
     listed = keys("list").stdout
     assert "no evict" in listed and "no wake" in listed
+
+
+def install_programs(host: GatewayFolderHost, *, wakes: bool = True) -> None:
+    """Write the programs of a gateway as a generation has them."""
+    (host.current / "settings.json").write_text(json.dumps({"wake": {}} if wakes else {"listeners": {}}, indent=1))
+    texts = {**load_lua_modules(), **{f"router/{name}": text for name, text in load_router_modules().items()}}
+    for path, text in texts.items():
+        (host.current / path).parent.mkdir(parents=True, exist_ok=True)
+        (host.current / path).write_text(text)
+
+
+def test_a_gateway_that_may_ignore_the_rights_of_a_key_is_named(keys, hosts, file):
+    for host in hosts.values():
+        install_programs(host)
+    program = hosts["box2"].current / "router/routing.py"
+    program.write_text(program.read_text().replace("X-Rw-Wake", "X-Rw-Other"))
+    assert keys("make", "alice").exit_code == 0, "all gateways know a key with all rights"
+
+    done = keys("make", "bob", "--no-wake")
+    assert done.exit_code == 1
+    said = " ".join(done.stderr.split())
+    assert "box1: the keys are updated box2: the keys are updated; the gateway has programs of another" in said
+    assert f"may ignore `wake` and `evict` of bob; next: `rigwright deploy {file.with_name('rig.py')}`" in said
+    assert [given_to(host) for host in hosts.values()] == [["alice", "bob"]] * 2
+    assert (keys("sync").exit_code, keys("rotate", "alice").exit_code, keys("revoke", "bob").exit_code) == (1, 1, 0)
+
+    keys("make", "carol", "--no-evict", "--no-hosts")
+    hosts["box2"].current.joinpath("settings.json").write_text('{\n "wake": hostile\0}')
+    assert keys("sync").exit_code == 1
+    install_programs(hosts["box2"], wakes=False)
+    program.unlink()
+    assert keys("sync").exit_code == 0, "it has no model on demand"
+    install_programs(hosts["box2"])
+    assert keys("sync").exit_code == 0, "as after a deploy"
 
 
 def test_a_key_may_be_for_an_alias(keys: RunKeys, file: Path) -> None:
