@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from cli import key_sync
 from cli import keys as verb
 from rigwright.gateway import keyring
 from rigwright.gateway.deployed_keys import DeployedKeys, KeyDelivery
-from rigwright.gateway.gateway_units import load_router_modules
-from rigwright.gateway.nginx_conf import load_lua_modules
+from rigwright.gateway.gateway_units import render_gateway
 from rigwright.gateway.secrets_distribution import ROUTER, ROUTER_UNIT
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
+from rigwright.model.gateway_schema import Gateway
 from rigwright.project_root import ROOT
+from rigwright.serving.instance_units import OWNED_HEADER
 from tests.unit import keys_world
 from tests.unit.gateway_host import GatewayFolderHost
 from tests.unit.keys_world import LONG, RunKeys, accepts_key, make_controller, make_gateway_hosts
+from tests.unit.samples import sample_instance
 
 
 @pytest.fixture
@@ -73,18 +76,20 @@ def test_a_key_may_have_fewer_rights_to_models_on_demand(keys, hosts, file):
     assert "no evict" in listed and "no wake" in listed
 
 
-def install_programs(host: GatewayFolderHost, *, wakes: bool = True) -> None:
-    """Write the programs of a gateway as a generation has them."""
-    (host.current / "settings.json").write_text(json.dumps({"wake": {}} if wakes else {"listeners": {}}, indent=1))
-    texts = {**load_lua_modules(), **{f"router/{name}": text for name, text in load_router_modules().items()}}
-    for path, text in texts.items():
-        (host.current / path).parent.mkdir(parents=True, exist_ok=True)
-        (host.current / path).write_text(text)
+def install_gateway(host: GatewayFolderHost, start: str = "on-demand") -> None:
+    """Write the gateway of a generation whose instance is started so."""
+    chat = replace(sample_instance("chat"), start=start)
+    gateway = Gateway.model_validate({"listeners": {"lan": {"address": "192.0.2.7", "port": 8000, "tls": True}}})
+    made = render_gateway(host.rig.roots, host.rig.accounts, (chat,), gateway, None, OWNED_HEADER)
+    for path, text in made.files.items():
+        (host.config / "current" / path).parent.mkdir(parents=True, exist_ok=True)
+        (host.config / "current" / path).write_text(text)
+    host.install_generation()
 
 
 def test_a_gateway_that_may_ignore_the_rights_of_a_key_is_named(keys, hosts, file):
     for host in hosts.values():
-        install_programs(host)
+        install_gateway(host)
     program = hosts["box2"].current / "router/routing.py"
     program.write_text(program.read_text().replace("X-Rw-Wake", "X-Rw-Other"))
     assert keys("make", "alice").exit_code == 0, "all gateways know a key with all rights"
@@ -100,10 +105,10 @@ def test_a_gateway_that_may_ignore_the_rights_of_a_key_is_named(keys, hosts, fil
     keys("make", "carol", "--no-evict", "--no-hosts")
     hosts["box2"].current.joinpath("settings.json").write_text('{\n "wake": hostile\0}')
     assert keys("sync").exit_code == 1
-    install_programs(hosts["box2"], wakes=False)
+    install_gateway(hosts["box2"], "boot")
     program.unlink()
     assert keys("sync").exit_code == 0, "it has no model on demand"
-    install_programs(hosts["box2"])
+    install_gateway(hosts["box2"])
     assert keys("sync").exit_code == 0, "as after a deploy"
 
 
