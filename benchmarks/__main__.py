@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -42,6 +43,7 @@ RELEASE = click.option(
     help="Of the hosts.",
 )
 RUNS = click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="Timed runs of each.")
+SIMULATED = partial(parse_counts, most=10_000)
 LAYER = click.option(
     "--layer",
     "layers",
@@ -238,7 +240,7 @@ def fleet(runs: int, hosts: int, faulty: int, file: str | None) -> None:
 @main.command("fleet-verbs")
 @RELEASE
 @click.option("--runs", type=click.IntRange(1, 100), default=1, show_default=True, help="Timed runs of each.")
-@click.option("--hosts", "numbers", callback=parse_counts, default="1,100,1000", show_default=True, help="Simulated.")
+@click.option("--hosts", "numbers", callback=SIMULATED, default="1,100,1000", show_default=True, help="Simulated.")
 @click.option("--faulty", type=click.IntRange(0, 10_000), default=12, show_default=True, help="In a further row.")
 @JSON_OPTION
 def fleet_verbs(release: str, runs: int, numbers: list[int], faulty: int, file: str | None) -> None:
