@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -41,6 +42,7 @@ RELEASE = click.option(
     help="Of the hosts.",
 )
 RUNS = click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="Timed runs of each.")
+SIMULATED = partial(parse_counts, most=10_000)
 LAYER = click.option(
     "--layer",
     "layers",
@@ -215,7 +217,7 @@ def fleet(runs: int, hosts: int, faulty: int, file: str | None) -> None:
 @main.command("fleet-verbs")
 @RELEASE
 @click.option("--runs", type=click.IntRange(1, 100), default=1, show_default=True, help="Timed runs of each.")
-@click.option("--hosts", "numbers", callback=parse_counts, default="1,100,1000", show_default=True, help="Simulated.")
+@click.option("--hosts", "numbers", callback=SIMULATED, default="1,100,1000", show_default=True, help="Simulated.")
 @click.option("--faulty", type=click.IntRange(0, 10_000), default=12, show_default=True, help="In a further row.")
 @JSON_OPTION
 def fleet_verbs(release: str, runs: int, numbers: list[int], faulty: int, file: str | None) -> None:
@@ -232,13 +234,13 @@ def fleet_verbs(release: str, runs: int, numbers: list[int], faulty: int, file: 
             *(row.verb, str(row.hosts), str(row.faulty)),
             *(f"{median(row.seconds):.1f}", f"{median(row.processor):.2f}"),
             *(f"{report.ratio(row):.1f}", f"{report.further_ms(row):.1f}" if report.ratio(row) != 1 else ""),
-            *(f"{median(row.simulation):.2f}", format_size(row.peak_bytes)),
+            *(f"{median(row.simulation):.2f}", format_size(row.peak_bytes), str(row.connections)),
         )
         for row in report.rows
     ]
     head = (
         *("verb", "hosts", "faulty", "seconds", "processor s", "by the first", "ms/further host"),
-        *("simulation s", "memory"),
+        *("simulation s", "memory", "connections"),
     )
     about = f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; load {report.load:.1f}"
     print_report(file, report.as_json(), head, rows, about)

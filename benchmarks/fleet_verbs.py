@@ -60,6 +60,8 @@ class VerbRow:
     simulation: list[float] = field(default_factory=list)
     """The same of the simulation."""
     peak_bytes: int = 0
+    connections: int = 0
+    """The largest number of connections at the same time."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,7 @@ def run_once(row: VerbRow, recordings: Path, texts: Mapping[str, Mapping[str, st
             inventory = write_inventory(folder, ports, shelf, names)
             output, (seconds, processor, kibibytes) = run_verb(row.verb, inventory, folder / "figures")
             simulation = used()
+        connections = int((folder / "connections").read_text())
     if (unchanged := count_unchanged(row.verb, output)) != row.hosts - row.faulty:
         raise BenchmarkFailed(
             f"{row.verb}: {unchanged} of {row.hosts} hosts, {row.faulty} of them with a fault, are as declared: "
@@ -202,6 +205,7 @@ def run_once(row: VerbRow, recordings: Path, texts: Mapping[str, Mapping[str, st
     row.processor.append(processor)
     row.simulation.append(simulation)
     row.peak_bytes = max(row.peak_bytes, int(kibibytes) * 1024)
+    row.connections = max(row.connections, connections)
 
 
 def measure(release: str, counts: Sequence[int], faulty: int, runs: int, say: Callable[[str], None]) -> VerbsReport:

@@ -167,6 +167,24 @@ def serve_host(
         transport.join()
 
 
+class ConnectionCount:
+    """The largest number of connections at the same time, kept in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.open, self.peak = file, 0, 0
+
+    def count(self, serve: Callable[[socket.socket, object], None], sock: socket.socket, client: object) -> None:
+        """Serve a connection, and count it until its end."""
+        self.open += 1
+        if self.open > self.peak:
+            self.peak = self.open
+            self.file.write_text(str(self.peak))
+        try:
+            serve(sock, client)
+        finally:
+            self.open -= 1
+
+
 def name_host(number: int) -> str:
     """The name of a simulated host."""
     return f"n{number:04}"
@@ -177,12 +195,13 @@ def serve_hosts(folder: Path) -> None:
 
     Args:
         folder: The folder with `key`, `other` and `faults`: a line for each host, empty for one without. With
-            `recording`, hosts answer from it.
+            `recording`, hosts answer from it. Gets `connections`: the largest number of them at the same time.
     """
     key, other = (paramiko.ECDSAKey.from_private_key_file(str(folder / name)) for name in ("key", "other"))
     file = folder / "recording"
     recording = load_recording(file) if file.exists() else None
     texts = load_texts(folder / "texts") if recording else {}
+    counter = ConnectionCount(folder / "connections")
     ports = []
     for number, fault in enumerate((folder / "faults").read_text().split("\n"), 1):
         name = name_host(number)
@@ -190,7 +209,7 @@ def serve_hosts(folder: Path) -> None:
             (lambda: answer_fine) if recording is None else partial(RecordedHost, name, texts.get(name, {}), recording)
         )
         handle = partial(serve_host, make, fault, other if fault == "wrong-key" else key)
-        server = StreamServer(("127.0.0.1", 0), handle, backlog=16)
+        server = StreamServer(("127.0.0.1", 0), partial(counter.count, handle), backlog=16)
         server.start()
         ports.append(server.server_port)
     print(*ports, flush=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -15,12 +16,13 @@ from checks.connections import ConnectedHost, HostReadFailed, UnreachableHosts, 
 from checks.results import STATUS
 from cli.exit_codes import HostUnreached
 from cli.inventory_loading import load_host_rigs, load_hosts
+from cli.prog_name import prog_name
 from cli.tables import print_prose
 from rigwright.file_lock import FileLockHeld
 from rigwright.gateway import deployed_keys, keyring
 from rigwright.gateway.deployed_keys import DeployedKeys, KeyDelivery
 from rigwright.gateway.keyring import ClientKeyring
-from rigwright.gateway.keys_file_version import HostVersion, describe_effect, is_replaceable
+from rigwright.gateway.keys_file_version import HostVersion, describe_effect, format_key_names, is_replaceable
 from rigwright.gateway.served_models import offers_of
 from rigwright.host.deploy_lock_state import render_holder_record
 from rigwright.host_selection import format_hosts
@@ -161,7 +163,8 @@ def sync_keys(
         replaced: Host -> its own version, which the keys replace there, and nowhere else.
 
     Raises:
-        click.exceptions.Exit: with 1, where one did not get them, with 3, where one is out of reach; each is named.
+        click.exceptions.Exit: with 1, where one did not get them, or may ignore a right; with 3, where one is out of
+            reach; each is named.
         FileAccessFailed: the file is refused, or cannot be written. Hosts without a result are named, also after an
             interrupt.
     """
@@ -329,7 +332,12 @@ def _send_keys(box: ConnectedHost, ring: ClientKeyring, replaced: Mapping[str, H
     )
     try:
         answer = root_shell.run_command(box.target, script, text, PATIENCE)
-        return deployed_keys.parse_key_delivery(answer.lines)
+        delivery = deployed_keys.parse_key_delivery(answer.lines)
+        if not ring.restricted_names or not delivery.has_arrived:
+            return delivery
+        answer = root_shell.run_command(box.target, deployed_keys.render_programs_query(box.rig.roots), "", PATIENCE)
+        is_other = deployed_keys.has_other_programs(answer.lines)
+        return replace(delivery, restricted=ring.restricted_names if is_other else ())
     except root_shell.ConnectionGone as error:
         return KeyDelivery(wrong=f"the connection was lost: {printable(str(error))}")
     except ValueError as error:
@@ -353,4 +361,11 @@ def _describe_sync(asked: KeyTargets, one: KeyDelivery) -> tuple[str, bool]:
         )
     if one.wrong:
         return f"the keys were not updated: {one.wrong}", False
-    return "the keys are updated" if one.running else "the keys are updated, for when its gateway starts", True
+    updated = "the keys are updated" if one.running else "the keys are updated, for when its gateway starts"
+    if one.restricted:
+        return (
+            f"{updated}; the gateway has programs of another version of Rigwright, which may ignore `wake` and `evict` "
+            f"of {format_key_names(one.restricted)}; next: `{prog_name()} deploy {shlex.quote(asked.inventory)}`",
+            False,
+        )
+    return updated, True

@@ -20,7 +20,7 @@ from rigwright.render import render
 from rigwright.survey import box_survey
 from roles import root_shell
 from roles.connection_failures import address_of, describe_connect_error, silence_paramiko_log, silence_pyinfra_log
-from roles.ssh_transport import HostKeyRejected, as_host_key, unreadable_known_hosts_lines
+from roles.ssh_transport import HostKeyRejected, as_host_key, close_client, unreadable_known_hosts_lines
 
 
 class HostKeyUnavailable(Exception):
@@ -79,7 +79,7 @@ def probe_host_key(name: str, data: Mapping[str, object]) -> ProbedHostKey:
     except (OSError, EOFError, paramiko.SSHException, PyinfraError) as error:
         raise HostKeyUnavailable(describe_connect_error(error, str(data.get("ssh_hostname") or name))) from None
     finally:
-        client.close()
+        close_client(client)
 
 
 WHOLE = 600.0  # seconds for all of it: it writes little between its slow commands
@@ -113,7 +113,7 @@ def survey_host(name: str, connection: Mapping[str, object], *, sudo: bool) -> b
         raise HostKeyUnavailable(describe_connect_error(error, address_of(host))) from None
     finally:
         if connector.client is not None:
-            connector.client.close()
+            close_client(connector.client)
     try:
         return box_survey.parse_survey(answer.lines)
     except ValueError as error:

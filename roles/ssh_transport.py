@@ -227,6 +227,25 @@ def _load_key(state: State, key_filename: str, key_password: str) -> paramiko.PK
         raise UnusableKey(describe_encrypted_key(encrypted[1]) if encrypted else str(error)) from None
 
 
+_forget_file_transfers: Callable[[ssh.SSHConnector], None] = ssh.SSHConnector.disconnect
+
+
+def close_client(client: SSHClient) -> None:
+    """End a connection, and those to its jump hosts, which pyinfra keeps until the process ends."""
+    transport = client.get_transport()
+    client.close()  # also its connection to the agent
+    while transport and isinstance(transport.sock, paramiko.Channel):
+        transport = transport.sock.get_transport()
+        transport.close()
+
+
+def _disconnect(self: ssh.SSHConnector) -> None:
+    """End a host's connection; pyinfra's own forgets file transfers only."""
+    _forget_file_transfers(self)
+    if self.client is not None:
+        close_client(self.client)
+
+
 AcceptNewPolicy.missing_host_key = _accept_new_host_key  # type: ignore[method-assign]
 WarningPolicy.missing_host_key = _warn_of_host_key  # type: ignore[method-assign]
 StrictPolicy.missing_host_key = _missing_host_key  # type: ignore[method-assign]
@@ -234,3 +253,4 @@ AskPolicy.missing_host_key = _ask_host_key  # type: ignore[method-assign]
 ssh_client.get_host_keys = load_known_hosts
 ssh_util.getpass = _ask_passphrase
 ssh.get_private_key = _load_key
+ssh.SSHConnector.disconnect = _disconnect  # type: ignore[method-assign]

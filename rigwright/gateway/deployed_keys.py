@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright.gateway import keyring, secrets_distribution
+from rigwright.gateway.gateway_units import FOLDER, load_router_modules
 from rigwright.gateway.keyring import ClientKeyring
 from rigwright.gateway.keys_file_version import (
     HostVersion,
@@ -17,6 +18,7 @@ from rigwright.gateway.keys_file_version import (
     is_replaceable,
     parse_host_version,
 )
+from rigwright.gateway.nginx_conf import load_lua_modules
 from rigwright.gateway.secrets_distribution import (
     KEYS_RECORD,
     ROUTER_UNIT,
@@ -135,6 +137,32 @@ def describe_refusal(
     )
 
 
+PROGRAMS_SCHEMA: script_output.Schema = {"programs": (script_output.text,)}
+"""The output of templates/look/gateway_programs.sh.j2."""
+
+
+def render_programs_query(roots: Roots) -> str:
+    """The script whose output `has_other_programs` reads."""
+    return render("look/gateway_programs.sh.j2", folder=f"{roots.config}/current/{FOLDER}")
+
+
+def has_other_programs(output: Iterable[str]) -> bool:
+    """Whether a gateway loads models on demand with other programs than these, which may not know each right of a key.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    told = script_output.parse_output(output, PROGRAMS_SCHEMA)
+    return told.one("programs") not in ("", digest_programs())
+
+
+def digest_programs() -> str:
+    """SHA-256 of the programs of nginx and the router, as sha256sum(1) lists them."""
+    texts = {**load_lua_modules(), **{f"router/{name}": text for name, text in load_router_modules().items()}}
+    lines = [f"{hashlib.sha256(text.encode()).hexdigest()}  ./{path}\n" for path, text in sorted(texts.items())]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
 @dataclass(frozen=True)
 class KeyDelivery:
     """The result of keys that were brought to a host."""
@@ -149,6 +177,13 @@ class KeyDelivery:
     """Whether the router has them now; else it will when it starts."""
     newer: DeployedKeys | None = None
     """The host's keys where they stay, as these were not made from them."""
+    restricted: tuple[str, ...] = ()
+    """Names of keys without a right that the host's gateway may not know, for it has other programs."""
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the host has the keys."""
+        return self.deployed and not (self.refused or self.wrong or self.newer)
 
 
 DELIVERY_SCHEMA: script_output.Schema = {

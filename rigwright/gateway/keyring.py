@@ -102,6 +102,11 @@ class ClientKeyring(FrozenModel):
         return ClientKeyring(keys=others | ({name: key} if key else {}), version=self.version)
 
     @property
+    def restricted_names(self) -> tuple[str, ...]:
+        """Names of keys that lack one of RIGHTS."""
+        return tuple(name for name, key in sorted(self.keys.items()) if not all(getattr(key, one) for one in RIGHTS))
+
+    @property
     def current_version(self) -> KeyVersion:
         """The version of exactly these keys."""
         return version_for(self.version, _versioned_content(self))

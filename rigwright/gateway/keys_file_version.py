@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -134,8 +134,13 @@ def describe_effect(ours: Rows, host_rows: Rows) -> Iterator[str]:
     }
     for what, rows in sorts.items():
         if names := sorted({printable(str(one.get("name")))[:48] for one in rows}):
-            more = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
-            yield f"{format_count(len(names), 'key')} {what}: {', '.join(names[:NAMED])}{more}"
+            yield f"{format_count(len(names), 'key')} {what}: {format_key_names(names)}"
+
+
+def format_key_names(names: Sequence[str]) -> str:
+    """Names of keys in a message: the first of them, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def _by_sha256(rows: Rows) -> dict[str, Mapping[str, object]]:

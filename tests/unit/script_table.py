@@ -335,6 +335,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "have credentials given": lambda: secrets_distribution.render_credentials_reload(sample_rig().roots),
     "bring keys": lambda: deployed_keys.render_key_delivery(sample_rig().roots, "0" * 64, VERSION, '{"who": "a b"}', 5),
     "which keys are there": lambda: deployed_keys.render_keys_query(sample_rig().roots),
+    "which programs a gateway has": lambda: deployed_keys.render_programs_query(sample_rig().roots),
     "what a gateway is given": lambda: secrets_distribution.render_state_query(sample_rig().roots),
     "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **sample_probe_values()),
 }

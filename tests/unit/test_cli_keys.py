@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,16 @@ from cli import key_sync
 from cli import keys as verb
 from rigwright.gateway import keyring
 from rigwright.gateway.deployed_keys import DeployedKeys, KeyDelivery
+from rigwright.gateway.gateway_units import render_gateway
 from rigwright.gateway.secrets_distribution import ROUTER, ROUTER_UNIT
 from rigwright.host.deploy_lock_state import DEPLOY_LOCK
+from rigwright.model.gateway_schema import Gateway
 from rigwright.project_root import ROOT
+from rigwright.serving.instance_units import OWNED_HEADER
 from tests.unit import keys_world
 from tests.unit.gateway_host import GatewayFolderHost
 from tests.unit.keys_world import LONG, RunKeys, accepts_key, make_controller, make_gateway_hosts
+from tests.unit.samples import sample_instance
 
 
 @pytest.fixture
@@ -69,6 +74,42 @@ def test_a_key_may_have_fewer_rights_to_models_on_demand(keys, hosts, file):
     assert [(row.get("wake"), row.get("evict")) for row in rows] == [(None, False), (False, None)]
     listed = keys("list").stdout
     assert "no evict" in listed and "no wake" in listed
+
+
+def install_gateway(host: GatewayFolderHost, start: str = "on-demand") -> None:
+    """Write the gateway of a generation whose instance is started so."""
+    chat = replace(sample_instance("chat"), start=start)
+    gateway = Gateway.model_validate({"listeners": {"lan": {"address": "192.0.2.7", "port": 8000, "tls": True}}})
+    made = render_gateway(host.rig.roots, host.rig.accounts, (chat,), gateway, None, OWNED_HEADER)
+    for path, text in made.files.items():
+        (host.config / "current" / path).parent.mkdir(parents=True, exist_ok=True)
+        (host.config / "current" / path).write_text(text)
+    host.install_generation()
+
+
+def test_a_gateway_that_may_ignore_the_rights_of_a_key_is_named(keys, hosts, file):
+    for host in hosts.values():
+        install_gateway(host)
+    program = hosts["box2"].current / "router/routing.py"
+    program.write_text(program.read_text().replace("X-Rw-Wake", "X-Rw-Other"))
+    assert keys("make", "alice").exit_code == 0, "all gateways know a key with all rights"
+
+    done = keys("make", "bob", "--no-wake")
+    assert done.exit_code == 1
+    said = " ".join(done.stderr.split())
+    assert "box1: the keys are updated box2: the keys are updated; the gateway has programs of another" in said
+    assert f"may ignore `wake` and `evict` of bob; next: `rigwright deploy {file.with_name('rig.py')}`" in said
+    assert [given_to(host) for host in hosts.values()] == [["alice", "bob"]] * 2
+    assert (keys("sync").exit_code, keys("rotate", "alice").exit_code, keys("revoke", "bob").exit_code) == (1, 1, 0)
+
+    keys("make", "carol", "--no-evict", "--no-hosts")
+    hosts["box2"].current.joinpath("settings.json").write_text('{\n "wake": hostile\0}')
+    assert keys("sync").exit_code == 1
+    install_gateway(hosts["box2"], "boot")
+    program.unlink()
+    assert keys("sync").exit_code == 0, "it has no model on demand"
+    install_gateway(hosts["box2"])
+    assert keys("sync").exit_code == 0, "as after a deploy"
 
 
 def test_a_key_may_be_for_an_alias(keys: RunKeys, file: Path) -> None:

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from click.testing import CliRunner
 
 from benchmarks import fleet_connections
+from benchmarks.__main__ import main
 from benchmarks.fleet_connections import FleetReport, FleetRow, run_once, simulate, write_fleet, write_inventory
 from benchmarks.ssh_simulation import FAULTS
 from checks import connections
@@ -35,6 +37,11 @@ def test_a_report_has_the_processor_of_each_further_host() -> None:
     rows = [FleetRow(1, 0, processor=[1.0, 1.0]), FleetRow(11, 0, processor=[1.1, 1.3])]
     report = FleetReport("today", 2, 1.0, rows)
     assert report.further_ms(rows[1]) == pytest.approx(20.0)
+
+
+def test_the_numbers_of_simulated_hosts_may_be_large() -> None:
+    done = CliRunner().invoke(main, ["fleet-verbs", "--faulty", "1000"])
+    assert "--faulty: must be less than --hosts (1000)" in done.output
 
 
 def test_a_host_that_hangs_sends_slowly_or_refuses_delays_no_look_at_others(
