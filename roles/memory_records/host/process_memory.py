@@ -6,7 +6,7 @@ import ctypes
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 KIB = 1024
 MOST_PROCESSES = 4096  # of a control group that are looked at
@@ -42,8 +42,7 @@ class _CardUse(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
-@dataclass(frozen=True)
-class CardSample:
+class CardSample(NamedTuple):
     """One card at a moment."""
 
     uuid: str
@@ -122,8 +121,7 @@ class DriverLibrary:
         return 0
 
 
-@dataclass
-class RamSample:
+class RamSample(NamedTuple):
     """RAM of processes at a moment, bytes. Pages that they share count once."""
 
     peak: int = 0
@@ -240,27 +238,26 @@ def read_machine() -> dict[str, int]:
     return {**found, "shm": there.f_frsize * there.f_blocks}
 
 
-@dataclass
 class PeakUse:
     """The most that processes have taken over all looks."""
 
-    library: DriverLibrary
-    cards: dict[str, int] = field(default_factory=dict)
-    """UUID -> bytes."""
-    names: dict[str, str] = field(default_factory=dict)
-    """UUID -> the card's name."""
-    indexes: dict[str, int] = field(default_factory=dict)
-    """UUID -> the card's number."""
-    ram: int = 0
-    last_cards: dict[str, int] = field(default_factory=dict)
-    last_ram: RamSample = field(default_factory=RamSample)
-
-    begun_free: dict[str, int] = field(default_factory=dict)
-    """UUID -> free bytes at the first look."""
-    taken: dict[str, int] = field(default_factory=dict)
-    """UUID -> the most by which free bytes have fallen since."""
-    by_difference: bool = False
-    """Whether `cards` has falls of free bytes, because the driver does not name these processes."""
+    def __init__(self, library: DriverLibrary) -> None:
+        self.library = library
+        self.cards: dict[str, int] = {}
+        """UUID -> bytes."""
+        self.names: dict[str, str] = {}
+        """UUID -> the card's name."""
+        self.indexes: dict[str, int] = {}
+        """UUID -> the card's number."""
+        self.ram = 0
+        self.last_cards: dict[str, int] = {}
+        self.last_ram = RamSample()
+        self.begun_free: dict[str, int] = {}
+        """UUID -> free bytes at the first look."""
+        self.taken: dict[str, int] = {}
+        """UUID -> the most by which free bytes have fallen since."""
+        self.by_difference = False
+        """Whether `cards` has falls of free bytes, because the driver does not name these processes."""
 
     def look(self, processes: Iterable[int], group: Mapping[str, int] | None = None) -> None:
         """Look once more; with figures of their control group."""
