@@ -8,10 +8,27 @@ from lab.hosts import LabHost
 
 CONFIG = "/etc/rigwright/current/residency.json"
 TAKEN = "/srv/stand-in-card-taken"
+FAULT = "/srv/stand-in-card-fault"
+FAULTS = ("hang", "status", "rubbish", "half")
+"""Names of its faults: it never ends, ends with a status, prints something else, or the first half of its answer."""
+FAULT_LOG = "stand-in-card"
+"""The identifier of the lines in the journal that name each fault."""
 PROGRAM = """#!/usr/bin/python3 -IS
 # Stand-in for nvidia-smi with one card: each llama-server has as much memory of the card as of the host, and a file has
-# the use of another process. Queries and rows are those of the real program.
-import glob, re, sys
+# the use of another process. Queries and rows are those of the real program. Another file has a fault, and until when.
+import glob, re, sys, syslog, time
+
+def find_fault():
+    try:
+        with open("FAULT_FILE") as file:
+            fault, until = file.read().split()
+    except (OSError, ValueError):
+        return ""
+    if time.monotonic() > float(until):
+        return ""
+    syslog.openlog("FAULT_LOG")
+    syslog.syslog(syslog.LOG_WARNING, fault)
+    return fault
 
 def sizes():
     for path in glob.glob("/proc/[0-9]*"):
@@ -29,13 +46,22 @@ rows = dict(sizes())
 with open("TAKEN") as file:
     used = sum(rows.values()) + int(file.read())
 card = "GPU-00000000-0000-0000-0000-000000000000"
+fault = find_fault()
+if fault == "hang":
+    time.sleep(3600)
+elif fault == "status":
+    print("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
+    sys.exit(9)
+elif fault == "rubbish":
+    print("\\x1b[2J" + "?" * 4096)
+    sys.exit()
 if sys.argv[1] == "--query-gpu=index,uuid,memory.used,memory.free":
-    print(f"0, {card}, {used}, {max(0, TOTAL - used)}")
+    text = f"0, {card}, {used}, {max(0, TOTAL - used)}\\n"
 elif sys.argv[1] == "--query-compute-apps=pid,gpu_uuid,used_memory":
-    for pid, size in rows.items():
-        print(f"{pid}, {card}, {size}")
+    text = "".join(f"{pid}, {card}, {size}\\n" for pid, size in rows.items())
 else:
     sys.exit(1)
+sys.stdout.write(text[: len(text) // 2] if fault == "half" else text)
 """
 
 
@@ -43,6 +69,7 @@ def install_card(host: LabHost, total: int) -> None:
     """Install a card with so many MiB, and no other process on it."""
     take_of_card(host, 0)
     program = PROGRAM.replace("TOTAL", str(total)).replace("TAKEN", TAKEN)
+    program = program.replace("FAULT_FILE", FAULT).replace("FAULT_LOG", FAULT_LOG)
     host.run(f"printf %s {shlex.quote(program)} > /usr/bin/nvidia-smi && chmod 755 /usr/bin/nvidia-smi")
 
 

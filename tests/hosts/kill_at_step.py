@@ -3,7 +3,7 @@
 Python's own library only, for it runs on the host: `python3 -I kill_at_step.py LIMIT_S STEP:PROCESS...`. One model
 arrives and the other one leaves; the process `none` is left out, so that the step alone is awaited. Prints a line of
 JSON for each case, and a last one with the most engines that ran at the same time. Ends with status 1 where a step is
-not reached within the limit, or a part does not come back.
+not reached within the limit, or a part does not come back. In place of a process, the stand-in card may have a fault.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ LINKS, SOCKETS = Path("/run/rigwright/gateway"), Path("/run/rigwright/instances"
 GROUPS = Path("/sys/fs/cgroup")
 RESIDENCY, ROUTER, GATEWAY = "rigwright_residency.service", "rigwright_router.service", "rigwright_gateway.service"
 ENGINE = "llama-server"
+SMI = "nvidia-smi"
+# as benchmarks/stand_in_card.py has them
+FAULT, FAULTS, FAULT_S = Path("/srv/stand-in-card-fault"), ("hang", "status", "rubbish", "half"), 1.5
 POLL_S = 0.001
 NONE = "none"
 
@@ -102,6 +105,8 @@ class Box:
         """The processes of a case."""
         if process == "worker":
             return self.workers()
+        if process == SMI:
+            return [pid for pid in processes(self.services[RESIDENCY]) if command(pid) == SMI]
         if process == "recorder":
             return [pid for group in (GROUPS / "system.slice").glob("rigwright_memory-*") for pid in processes(group)]
         if process in ("starting", "leaving"):
@@ -177,9 +182,11 @@ def run_case(box: Box, step: str, process: str, limit: float) -> dict[str, objec
         for arriving, leaving in box.pairs():
             if not STEPS[step](box, arriving, leaving):
                 continue
-            pids = box.victims(process, arriving, leaving) if process != NONE else []
-            if pids or process == NONE:
+            pids = box.victims(process, arriving, leaving) if process not in (NONE, *FAULTS) else []
+            if pids or process in (NONE, *FAULTS):
                 began = time.monotonic()
+                if process in FAULTS:
+                    FAULT.write_text(f"{process} {began + FAULT_S}")
                 for pid in pids:
                     # one of two workers may have ended by itself
                     with suppress(ProcessLookupError):

@@ -1,9 +1,10 @@
-"""Each process of two models on demand is killed at each step of a wake and an eviction, and power is cut."""
+"""Each process of two models on demand is killed at each step of a wake and an eviction; power cuts; faults of a card."""
 
 import json
 import shlex
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ import pytest
 
 from benchmarks.on_demand_host import BUDGETS, GATEWAY_PORT, OnDemandBox, write_operator_folder
 from benchmarks.on_demand_load import RandomLoad, RandomRequest
+from benchmarks.stand_in_card import FAULT_LOG, FAULTS, install_card, need_of_device
 from lab.throwaway_lab import ThrowawayLab
 from tests.hosts.conftest import BootHost
 from tests.hosts.host_layers import ConvergedLayers
@@ -35,7 +37,11 @@ CASES = {
     **dict.fromkeys(("waiting", "announced", "stopping"), (*ALWAYS, "leaving")),
 }
 CASES["loading"] += ("recorder",)
-
+MIB_NEEDED, MIB_TOTAL = 700, 1200
+# nvidia-smi is asked while a model is to start; one that hangs is killed after 20 s
+CARD_CASES = dict.fromkeys(("waiting", *EVICTION, "loading"), ("nvidia-smi", *FAULTS[1:]))
+CARD_CASES["waiting"] += ("hang",)
+CARD_CASES["stopped"] += ("hang",)
 
 # seconds before the next start of an instance with an engine that was killed in each of its cases
 LONGEST_PAUSE_S = 80.0
@@ -149,6 +155,27 @@ def test_a_kill_at_any_step_ends_only_requests_of_the_killed_process(box: OnDema
     assert most == 1
     assert_each_start_was_decided(box, since)
     assert red_check_lines(box.inventory) == {}
+
+
+def test_a_faulty_nvidia_smi_at_any_step_ends_no_request(box: OnDemandBox) -> None:
+    install_card(box.host, MIB_TOTAL)
+    need_of_device(box.host, "0", MIB_NEEDED)
+    cases = [f"{step}:{fault}" for step, faults in CARD_CASES.items() for fault in faults]
+    zero, since = time.monotonic(), time.time()
+    with box.begin_load(replace(LOAD, zero=zero)) as clients:
+        kills, most = kill_at_steps(box, cases, zero)
+        rows = clients.finish()
+    faults = Counter(text.partition(": ")[2] or text for _, text in journal(box, since, f"--identifier={FAULT_LOG}"))
+    longest = max(one.total_s for one in rows)
+    print(f"{len(kills)} faults, {len(rows)} requests, the longest {longest:.1f} s; faulty answers: {dict(faults)}")
+    assert len(kills) == len(cases)
+    assert faults.keys() == {*FAULTS}
+    assert [one for one in rows if one.problem] == []
+    assert most == 1
+    assert_each_start_was_decided(box, since)
+    ledger = json.loads(box.host.run("cat /var/lib/rigwright/residency/ledger.json"))["instances"]
+    assert {name for name, row in ledger.items() if row["phase"] == "awake"} == box.loaded()
+    assert box.host.run("systemctl show --property=NRestarts --value rigwright_residency").strip() == "0"
 
 
 def test_a_power_cut_at_a_step_ends_what_is_under_way_and_nothing_later(box: OnDemandBox) -> None:
