@@ -1,4 +1,4 @@
-"""Each process of two models on demand is killed at each step of a wake and an eviction; power cuts; faults of a card."""
+"""Each process of two models on demand is killed at each step of a wake and an eviction; power is cut; a card fails."""
 
 import json
 import shlex
