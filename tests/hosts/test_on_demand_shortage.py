@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-
 AT = f"127.0.0.1:{GATEWAY_PORT}"
 TOKENS, RESIDENCE_S = 8, 2
 MIB_NEEDED, MIB_TOTAL, MIB_TAKEN = 700, 1200, 600
-# A stand-in for the kernel's end of a process, which needs a memory controller: systemd learns of it as of systemd-oomd's
+# A stand-in for the kernel's end of a process, which needs a memory controller: systemd learns of it as of systemd-oomd
 KILL_FOR_MEMORY = """
 import glob, os, signal, time
 group = "/sys/fs/cgroup/rigwright.slice/rigwright-one.slice/rigwright-one.service"

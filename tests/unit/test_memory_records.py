@@ -374,7 +374,7 @@ def watch(folder: Path, monkeypatch: pytest.MonkeyPatch, *states: str, pid: int 
     write_programs(folder, *states, pid=pid)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setattr(record, "CGROUPS", str(folder))
-    for name in ("INTERVAL", "YOUNG_INTERVAL", "QUESTIONS", "ANSWERED_QUESTIONS", "SETTLING"):
+    for name in ("INTERVAL", "YOUNG_INTERVAL", "USED_INTERVAL", "QUESTIONS", "ANSWERED_QUESTIONS", "SETTLING"):
         monkeypatch.setattr(record, name, 0.0)
     declaration = folder / "declaration.json"
     declaration.write_text(json.dumps(DECLARATION))

@@ -217,11 +217,17 @@ def read_group(group: str) -> dict[str, int]:
 
 
 def _read_short(path: str) -> str:
+    """A file of the kernel; empty for none. Without Python's own files, which take three times as long."""
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read(1 << 15)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        return os.read(file, 1 << 15).decode("ascii", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
 
 
 MACHINE = re.compile(r"(MemTotal|MemAvailable|SwapFree):\s+([0-9]{1,12}) kB")

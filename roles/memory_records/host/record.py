@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 CGROUPS = "/sys/fs/cgroup"
 INTERVAL = 1.0  # seconds between looks
 YOUNG, YOUNG_INTERVAL = 2.0, 0.1  # seconds: so long it looks more often
+USED, USED_INTERVAL = 10.0, 5.0  # seconds from ready: later it looks less often, for first requests have had memory
 MARK_INTERVAL, LATER_MARK_INTERVAL = 0.01, 0.05  # seconds between looks for ready's mark, for ready waits
 QUESTIONS, ANSWERED_QUESTIONS = 5.0, 0.5  # seconds between questions to systemd; none while it is ready and there
 SETTLING = 60.0  # seconds from ready to the last look
@@ -316,17 +317,18 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
         if young or answered or moment - looked >= INTERVAL:
             there, looked = watch.look(seen), moment
         if answered:
-            _remove(mark)
+            with suppress(FileNotFoundError):
+                os.unlink(mark)
             # it is about to be ready
             asked = moment
         # systemd's answer takes more time of the processor than all looks until then
         pause = ANSWERED_QUESTIONS if answered or loaded else QUESTIONS
         if not there or (not ready and moment - asked >= pause):
             seen, asked = show_unit(unit) or seen, moment
-        entered = _has_entered(seen, watch.invocation)
+        entered = _load_seconds(seen, watch.invocation)
         if answered or (entered and not ready):
             loaded = loaded or moment
-            watch.take_ready(_load_seconds(seen) if entered else moment - began, is_there=there)
+            watch.take_ready(entered or moment - began, is_there=there)
         if entered and not ready:
             ready, lines = moment, read_lines(watch.invocation, _texts(declaration, "patterns"))
             write_record(path, watch.build(lines))
@@ -340,15 +342,10 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
             write_record(path, watch.build(lines))
             return 0
         if ready:
-            time.sleep(YOUNG_INTERVAL if young else INTERVAL)
+            time.sleep(YOUNG_INTERVAL if young else INTERVAL if moment - ready < USED else USED_INTERVAL)
         else:
             _await_mark(mark, watch.invocation, YOUNG_INTERVAL, MARK_INTERVAL if young else LATER_MARK_INTERVAL)
     return 1
-
-
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
 
 
 def _await_mark(mark: str, invocation: str, seconds: float, interval: float = MARK_INTERVAL) -> None:
@@ -366,12 +363,12 @@ def _is_marked(mark: str, invocation: str) -> bool:
         return False
 
 
-def _has_entered(seen: Mapping[str, str], invocation: str) -> bool:
-    """Whether this start was ready, be it that it has ended since."""
+def _load_seconds(seen: Mapping[str, str], invocation: str) -> float:
+    """Seconds from the start of the process to ready; 0 of a start that was not ready. It may have ended since."""
     begin, end = seen.get("ExecMainStartTimestampMonotonic", ""), seen.get("ActiveEnterTimestampMonotonic", "")
     if seen.get("InvocationID") != invocation or not DIGITS.fullmatch(begin) or not DIGITS.fullmatch(end):
-        return False
-    return 0 < int(begin) <= int(end)
+        return 0.0
+    return max(0, int(end) - int(begin)) / 1e6 if int(begin) else 0.0
 
 
 def _is_over(seen: Mapping[str, str], invocation: str) -> bool:
@@ -390,14 +387,6 @@ def _count_cards(declaration: Mapping[str, Any]) -> int:
     computed = declaration.get("computed")
     cards = computed.get("cards") if isinstance(computed, dict) else None
     return len(cards) if isinstance(cards, list) else 0
-
-
-def _load_seconds(seen: Mapping[str, str]) -> float:
-    """Seconds from the start of the process to ready."""
-    begin, end = seen.get("ExecMainStartTimestampMonotonic", ""), seen.get("ActiveEnterTimestampMonotonic", "")
-    if not DIGITS.fullmatch(begin) or not DIGITS.fullmatch(end):
-        return 0.0
-    return max(0.0, (int(end) - int(begin)) / 1e6)
 
 
 def main(words: Sequence[str]) -> int:
