@@ -8,27 +8,21 @@ from lab.hosts import LabHost
 
 CONFIG = "/etc/rigwright/current/residency.json"
 TAKEN = "/srv/stand-in-card-taken"
-FAULT = "/srv/stand-in-card-fault"
-FAULTS = ("hang", "status", "rubbish", "half")
-"""Names of its faults: it never ends, ends with a status, prints something else, or the first half of its answer."""
-FAULT_LOG = "stand-in-card"
-"""The identifier of the lines in the journal that name each fault."""
+# the residency service, which starts it, may write there
+FAULTS = "/run/rigwright/residency/fault"
 PROGRAM = """#!/usr/bin/python3 -IS
 # Stand-in for nvidia-smi with one card: each llama-server has as much memory of the card as of the host, and a file has
-# the use of another process. Queries and rows are those of the real program. Another file has a fault, and until when.
-import glob, re, sys, syslog, time
+# the use of another process. Queries and rows are those of the real program. Each file FAULTS.NAME.NUMBER has one query
+# never end (hang), end with a status, print something else (rubbish), or the first half of its answer.
+import glob, os, re, sys, time
 
-def find_fault():
-    try:
-        with open("FAULT_FILE") as file:
-            fault, until = file.read().split()
-    except (OSError, ValueError):
-        return ""
-    if time.monotonic() > float(until):
-        return ""
-    syslog.openlog("FAULT_LOG")
-    syslog.syslog(syslog.LOG_WARNING, fault)
-    return fault
+def take_fault():
+    for path in glob.glob("FAULTS.*"):
+        try:
+            os.unlink(path)
+        except OSError:
+            continue
+        return path.split(".")[1]
 
 def sizes():
     for path in glob.glob("/proc/[0-9]*"):
@@ -46,7 +40,7 @@ rows = dict(sizes())
 with open("TAKEN") as file:
     used = sum(rows.values()) + int(file.read())
 card = "GPU-00000000-0000-0000-0000-000000000000"
-fault = find_fault()
+fault = take_fault()
 if fault == "hang":
     time.sleep(3600)
 elif fault == "status":
@@ -68,8 +62,7 @@ sys.stdout.write(text[: len(text) // 2] if fault == "half" else text)
 def install_card(host: LabHost, total: int) -> None:
     """Install a card with so many MiB, and no other process on it."""
     take_of_card(host, 0)
-    program = PROGRAM.replace("TOTAL", str(total)).replace("TAKEN", TAKEN)
-    program = program.replace("FAULT_FILE", FAULT).replace("FAULT_LOG", FAULT_LOG)
+    program = PROGRAM.replace("TOTAL", str(total)).replace("TAKEN", TAKEN).replace("FAULTS", FAULTS)
     host.run(f"printf %s {shlex.quote(program)} > /usr/bin/nvidia-smi && chmod 755 /usr/bin/nvidia-smi")
 
 

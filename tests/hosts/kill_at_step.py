@@ -28,7 +28,7 @@ RESIDENCY, ROUTER, GATEWAY = "rigwright_residency.service", "rigwright_router.se
 ENGINE = "llama-server"
 SMI = "nvidia-smi"
 # as benchmarks/stand_in_card.py has them
-FAULT, FAULTS, FAULT_S = Path("/srv/stand-in-card-fault"), ("hang", "status", "rubbish", "half"), 1.5
+FAULT, FAULTS = "/run/rigwright/residency/fault", ("hang", "status", "rubbish", "half")
 POLL_S = 0.001
 NONE = "none"
 
@@ -114,8 +114,9 @@ class Box:
         return self.main({"residency": RESIDENCY, "router": ROUTER, "nginx": GATEWAY}[process])
 
     def is_whole(self) -> bool:
-        """Whether all parts run."""
-        return bool(self.main(RESIDENCY) and self.main(ROUTER) and self.workers() and gateway_state())
+        """Whether all parts run, and each fault of the card has been met."""
+        is_faulty = any(Path(FAULT).parent.glob("fault.*"))
+        return bool(self.main(RESIDENCY) and self.main(ROUTER) and self.workers() and gateway_state()) and not is_faulty
 
 
 def gateway_state() -> dict[str, dict[str, int]]:
@@ -186,7 +187,9 @@ def run_case(box: Box, step: str, process: str, limit: float) -> dict[str, objec
             if pids or process in (NONE, *FAULTS):
                 began = time.monotonic()
                 if process in FAULTS:
-                    FAULT.write_text(f"{process} {began + FAULT_S}")
+                    # both queries of a sample
+                    for number in range(2):
+                        Path(f"{FAULT}.{process}.{number}").touch()
                 for pid in pids:
                     # one of two workers may have ended by itself
                     with suppress(ProcessLookupError):

@@ -6,7 +6,6 @@ import ctypes
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 KIB = 1024
 MOST_PROCESSES = 4096  # of a control group that are looked at
@@ -42,20 +41,19 @@ class _CardUse(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
-class CardSample(NamedTuple):
+class CardSample:
     """One card at a moment."""
 
-    uuid: str
-    name: str
-    total: int
-    """Bytes."""
-    used: int
-    """Bytes of the looked-at processes; 0 without any."""
-    free: int
-    index: int = 0
-    """Its number, in the order of the PCI bus, as inventories have it."""
-    others: int = 0
-    """Bytes of the other looked-at processes, of other instances."""
+    def __init__(self, uuid: str, name: str, total: int, used: int, free: int, index: int = 0, others: int = 0) -> None:
+        self.uuid, self.name = uuid, name
+        self.total, self.free = total, free
+        """Bytes."""
+        self.used = used
+        """Bytes of the looked-at processes; 0 without any."""
+        self.index = index
+        """Its number, in the order of the PCI bus, as inventories have it."""
+        self.others = others
+        """Bytes of the other looked-at processes, of other instances."""
 
     @property
     def foreign(self) -> int:
@@ -121,14 +119,13 @@ class DriverLibrary:
         return 0
 
 
-class RamSample(NamedTuple):
+class RamSample:
     """RAM of processes at a moment, bytes. Pages that they share count once."""
 
-    peak: int = 0
-    """All that they have, and what the process with the largest fall has had beyond that."""
-    anon: int = 0
-    file: int = 0
-    shmem: int = 0
+    def __init__(self, peak: int = 0, anon: int = 0, file: int = 0, shmem: int = 0) -> None:
+        self.peak = peak
+        """All that they have, and what the process with the largest fall has had beyond that."""
+        self.anon, self.file, self.shmem = anon, file, shmem
 
     @property
     def now(self) -> int:
