@@ -175,8 +175,8 @@ STEPS: dict[str, Callable[[Box, str, str], bool]] = {
 }
 
 
-def run_case(box: Box, step: str, process: str, limit: float) -> dict[str, object] | None:
-    """Await a step, and kill; the row of the case, or None for one that is not reached."""
+def run_case(box: Box, step: str, process: str, limit: float) -> tuple[dict[str, object], list[int]] | None:
+    """Await a step, and kill; the row of the case and the killed, or None for one that is not reached."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         box.look()
@@ -195,17 +195,18 @@ def run_case(box: Box, step: str, process: str, limit: float) -> dict[str, objec
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 row = {"step": step, "process": process, "at": began, "phases": box.phases}
-                return {**row, "arriving": arriving, "leaving": leaving, "pids": pids}
+                return {**row, "arriving": arriving, "leaving": leaving}, pids
         time.sleep(POLL_S)
     return None
 
 
-def is_back(box: Box, limit: float) -> bool:
-    """Whether all parts run again before the limit."""
+def is_back(box: Box, killed: list[int], limit: float) -> bool:
+    """Whether all parts run again before the limit, without the killed processes."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         box.look()
-        if box.is_whole():
+        # a process that was killed is still listed for a moment
+        if not any(Path(f"/proc/{pid}").exists() for pid in killed) and box.is_whole():
             return True
         time.sleep(POLL_S)
     return False
@@ -216,8 +217,8 @@ def main() -> int:
     limit, box = float(sys.argv[1]), Box()
     for case in sys.argv[2:]:
         step, _, process = case.partition(":")
-        row = run_case(box, step, process, limit) or {}
-        problem = "" if row and is_back(box, limit) else f"not reached, or not back: {box.phases}"
+        row, killed = run_case(box, step, process, limit) or ({}, [])
+        problem = "" if row and is_back(box, killed, limit) else f"not reached, or not back: {box.phases}"
         shown = {"step": step, "process": process, **row, "back": time.monotonic(), "problem": problem}
         print(json.dumps(shown), flush=True)
         if problem:

@@ -98,8 +98,11 @@ def is_served(box: OnDemandBox, name: str) -> bool:
 
 
 def says_why(one: RandomRequest) -> bool:
-    """Whether the client got the reason of the end: by a status, or by the last event of its stream."""
-    return one.status >= 500 or one.problem.startswith("error event")
+    """Whether the client got the reason of the end: by a status, or by the last event of its stream. nginx relays a
+    stream that has not waited for a load, and cuts it off.
+    """
+    is_cut = one.stream and not one.comments and one.problem == "the stream ended early"
+    return is_cut or one.status >= 500 or one.problem.startswith("error event")
 
 
 def is_explained(one: RandomRequest, kill: Kill) -> bool:
