@@ -8,10 +8,21 @@ from lab.hosts import LabHost
 
 CONFIG = "/etc/rigwright/current/residency.json"
 TAKEN = "/srv/stand-in-card-taken"
+# the residency service, which starts it, may write there
+FAULTS = "/run/rigwright/residency/fault"
 PROGRAM = """#!/usr/bin/python3 -IS
 # Stand-in for nvidia-smi with one card: each llama-server has as much memory of the card as of the host, and a file has
-# the use of another process. Queries and rows are those of the real program.
-import glob, re, sys
+# the use of another process. Queries and rows are those of the real program. Each file FAULTS.NAME.NUMBER has one query
+# never end (hang), end with a status, print something else (rubbish), or the first half of its answer.
+import glob, os, re, sys, time
+
+def take_fault():
+    for path in glob.glob("FAULTS.*"):
+        try:
+            os.unlink(path)
+        except OSError:
+            continue
+        return path.split(".")[1]
 
 def sizes():
     for path in glob.glob("/proc/[0-9]*"):
@@ -29,20 +40,29 @@ rows = dict(sizes())
 with open("TAKEN") as file:
     used = sum(rows.values()) + int(file.read())
 card = "GPU-00000000-0000-0000-0000-000000000000"
+fault = take_fault()
+if fault == "hang":
+    time.sleep(3600)
+elif fault == "status":
+    print("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
+    sys.exit(9)
+elif fault == "rubbish":
+    print("\\x1b[2J" + "?" * 4096)
+    sys.exit()
 if sys.argv[1] == "--query-gpu=index,uuid,memory.used,memory.free":
-    print(f"0, {card}, {used}, {max(0, TOTAL - used)}")
+    text = f"0, {card}, {used}, {max(0, TOTAL - used)}\\n"
 elif sys.argv[1] == "--query-compute-apps=pid,gpu_uuid,used_memory":
-    for pid, size in rows.items():
-        print(f"{pid}, {card}, {size}")
+    text = "".join(f"{pid}, {card}, {size}\\n" for pid, size in rows.items())
 else:
     sys.exit(1)
+sys.stdout.write(text[: len(text) // 2] if fault == "half" else text)
 """
 
 
 def install_card(host: LabHost, total: int) -> None:
     """Install a card with so many MiB, and no other process on it."""
     take_of_card(host, 0)
-    program = PROGRAM.replace("TOTAL", str(total)).replace("TAKEN", TAKEN)
+    program = PROGRAM.replace("TOTAL", str(total)).replace("TAKEN", TAKEN).replace("FAULTS", FAULTS)
     host.run(f"printf %s {shlex.quote(program)} > /usr/bin/nvidia-smi && chmod 755 /usr/bin/nvidia-smi")
 
 

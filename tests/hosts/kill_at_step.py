@@ -3,7 +3,7 @@
 Python's own library only, for it runs on the host: `python3 -I kill_at_step.py LIMIT_S STEP:PROCESS...`. One model
 arrives and the other one leaves; the process `none` is left out, so that the step alone is awaited. Prints a line of
 JSON for each case, and a last one with the most engines that ran at the same time. Ends with status 1 where a step is
-not reached within the limit, or a part does not come back.
+not reached within the limit, or a part does not come back. In place of a process, the stand-in card may have a fault.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ LINKS, SOCKETS = Path("/run/rigwright/gateway"), Path("/run/rigwright/instances"
 GROUPS = Path("/sys/fs/cgroup")
 RESIDENCY, ROUTER, GATEWAY = "rigwright_residency.service", "rigwright_router.service", "rigwright_gateway.service"
 ENGINE = "llama-server"
+SMI = "nvidia-smi"
+# as benchmarks/stand_in_card.py has them
+FAULT, FAULTS = "/run/rigwright/residency/fault", ("hang", "status", "rubbish", "half")
 POLL_S = 0.001
 NONE = "none"
 
@@ -102,6 +105,8 @@ class Box:
         """The processes of a case."""
         if process == "worker":
             return self.workers()
+        if process == SMI:
+            return [pid for pid in processes(self.services[RESIDENCY]) if command(pid) == SMI]
         if process == "recorder":
             return [pid for group in (GROUPS / "system.slice").glob("rigwright_memory-*") for pid in processes(group)]
         if process in ("starting", "leaving"):
@@ -109,8 +114,9 @@ class Box:
         return self.main({"residency": RESIDENCY, "router": ROUTER, "nginx": GATEWAY}[process])
 
     def is_whole(self) -> bool:
-        """Whether all parts run."""
-        return bool(self.main(RESIDENCY) and self.main(ROUTER) and self.workers() and gateway_state())
+        """Whether all parts run, and each fault of the card has been met."""
+        is_faulty = any(Path(FAULT).parent.glob("fault.*"))
+        return bool(self.main(RESIDENCY) and self.main(ROUTER) and self.workers() and gateway_state()) and not is_faulty
 
 
 def gateway_state() -> dict[str, dict[str, int]]:
@@ -169,33 +175,38 @@ STEPS: dict[str, Callable[[Box, str, str], bool]] = {
 }
 
 
-def run_case(box: Box, step: str, process: str, limit: float) -> dict[str, object] | None:
-    """Await a step, and kill; the row of the case, or None for one that is not reached."""
+def run_case(box: Box, step: str, process: str, limit: float) -> tuple[dict[str, object], list[int]] | None:
+    """Await a step, and kill; the row of the case and the killed, or None for one that is not reached."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         box.look()
         for arriving, leaving in box.pairs():
             if not STEPS[step](box, arriving, leaving):
                 continue
-            pids = box.victims(process, arriving, leaving) if process != NONE else []
-            if pids or process == NONE:
+            pids = box.victims(process, arriving, leaving) if process not in (NONE, *FAULTS) else []
+            if pids or process in (NONE, *FAULTS):
                 began = time.monotonic()
+                if process in FAULTS:
+                    # both queries of a sample
+                    for number in range(2):
+                        Path(f"{FAULT}.{process}.{number}").touch()
                 for pid in pids:
                     # one of two workers may have ended by itself
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 row = {"step": step, "process": process, "at": began, "phases": box.phases}
-                return {**row, "arriving": arriving, "leaving": leaving, "pids": pids}
+                return {**row, "arriving": arriving, "leaving": leaving}, pids
         time.sleep(POLL_S)
     return None
 
 
-def is_back(box: Box, limit: float) -> bool:
-    """Whether all parts run again before the limit."""
+def is_back(box: Box, killed: list[int], limit: float) -> bool:
+    """Whether all parts run again before the limit, without the killed processes."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         box.look()
-        if box.is_whole():
+        # a process that was killed is still listed for a moment
+        if not any(Path(f"/proc/{pid}").exists() for pid in killed) and box.is_whole():
             return True
         time.sleep(POLL_S)
     return False
@@ -206,8 +217,8 @@ def main() -> int:
     limit, box = float(sys.argv[1]), Box()
     for case in sys.argv[2:]:
         step, _, process = case.partition(":")
-        row = run_case(box, step, process, limit) or {}
-        problem = "" if row and is_back(box, limit) else f"not reached, or not back: {box.phases}"
+        row, killed = run_case(box, step, process, limit) or ({}, [])
+        problem = "" if row and is_back(box, killed, limit) else f"not reached, or not back: {box.phases}"
         shown = {"step": step, "process": process, **row, "back": time.monotonic(), "problem": problem}
         print(json.dumps(shown), flush=True)
         if problem:

@@ -91,7 +91,7 @@ CALLS = {
     "roles/residency/host/observation:CardSampler._run": "tests/unit/test_residency_observation.py: whole rows",
     "roles/residency/host/observation:show_units": "tests/unit/test_residency_observation.py: any output",
     "roles/residency/host/service:Residency.order": NO_OUTPUT,
-    "roles/memory_records/host/record:read_lines": LINES,
+    "roles/memory_records/host/record:_read_journal": LINES,
     "roles/memory_records/host/record:show_unit": "each value that is used is one word or matches whole",
     "roles/nvidia_cards/host/power:_smi": "smi.gpus",
     "roles/operations/job_step_limits:end_unit": NO_OUTPUT,

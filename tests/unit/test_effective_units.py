@@ -274,6 +274,7 @@ SICK: dict[str, tuple[UnitSurvey, str]] = {
     "another name": (lying(f"{FOLDER}/chat.service", f"{FOLDER}/{CHAT}"), "U07"),
     "a frozen unit": (with_(sound(), CHAT, FreezerState="frozen"), "U09"),
     "a socket that is down": (with_(sound(), "rigwright_listener-8020.socket", ActiveState="failed"), "U09"),
+    "a service that is about to start": (with_(sound(), CHAT, ActiveState="inactive", Job="17"), "U09"),
 }
 
 
@@ -286,6 +287,10 @@ def test_each_sick_host_turns_its_check_red_and_no_other(what: str) -> None:
 def test_settings_of_the_manager_that_touch_no_service_are_the_operators() -> None:
     lines = [UnitFileLine("/etc/systemd/system.conf", line) for line in ("LogLevel=debug", "RuntimeWatchdogSec=30")]
     assert red(replace(sound(), configured=lines)) == {}
+
+
+def test_a_timer_s_service_may_be_about_to_run() -> None:
+    assert red(with_(sound(), "rigwright_self_check.service", ActiveState="inactive", Job="17")) == {}
 
 
 def test_all_units_of_a_rig_begin_with_its_word() -> None:

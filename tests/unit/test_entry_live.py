@@ -246,7 +246,7 @@ def test_a_maintainer_script_is_explained_when_it_is_written_again(
 RECORDER = "/run/systemd/transient/rigwright_memory-chat-" + "1" * 32 + ".service"
 PROGRAM = "/etc/rigwright/generations/3/memory/recorder"
 COMMAND = (
-    'ExecStart=@/usr/bin/python3 "/usr/bin/python3" "-I" "-S" "-B" "-X" "pycache_prefix=/dev/null" '
+    'ExecStart=@/usr/bin/python3 "/usr/bin/python3" "-I" "-S" "-B" '
     f'"{PROGRAM}" "rigwright-chat.service" "chat" "/etc/rigwright/generations/3/memory/chat.json" '
     f'"/var/lib/rigwright/memory" "{"1" * 32}"'
 )
@@ -257,6 +257,8 @@ COMMAND = (
     [
         (f"[Service]\nNice=10\n{COMMAND}\n", True, True),
         (f"[Service]\nExecStart=\n{COMMAND.replace('@/usr/bin/python3 ', '')}\n", True, True),
+        # an earlier generation's
+        (f"[Service]\n{COMMAND.replace('-B', '-B -X pycache_prefix=/dev/null')}\n", True, True),
         (f"[Service]\n{COMMAND}\n", False, False),
         (f"[Service]\n{COMMAND}\nExecStartPre=/bin/sh -c x\n", True, False),
         (f"[Service]\n{COMMAND.replace('memory/recorder', 'memory/../x')}\n", True, False),

@@ -229,7 +229,7 @@ def watch(folder: Path, monkeypatch: pytest.MonkeyPatch, *states: str, pid: int 
     write_programs(folder, *states, pid=pid)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setattr(record, "CGROUPS", str(folder))
-    for name in ("INTERVAL", "YOUNG_INTERVAL", "QUESTIONS", "LATER_QUESTIONS", "SETTLING"):
+    for name in ("INTERVAL", "YOUNG_INTERVAL", "USED_INTERVAL", "QUESTIONS", "ANSWERED_QUESTIONS", "SETTLING"):
         monkeypatch.setattr(record, name, 0.0)
     declaration = folder / "declaration.json"
     declaration.write_text(json.dumps(DECLARATION))
@@ -282,9 +282,9 @@ def test_a_start_that_another_one_follows_at_once_is_known_by_its_answer(
 def test_the_mark_of_another_start_is_not_awaited(tmp_path: Path) -> None:
     (tmp_path / "mark").write_text("2" * 32 + "\n")
     began = time.monotonic()
-    record._await_mark(tmp_path / "mark", "2" * 32, 60)
+    record._await_mark(str(tmp_path / "mark"), "2" * 32, 60)
     assert time.monotonic() - began < 30
-    record._await_mark(tmp_path / "mark", "1" * 32, 0.05)
+    record._await_mark(str(tmp_path / "mark"), "1" * 32, 0.05)
     assert time.monotonic() - began >= 0.05
 
 

@@ -127,10 +127,7 @@ def test_a_start_with_a_declaration_is_recorded_beside_it(start: StartingInstanc
     words = asked.read_text().splitlines()
     assert f"--unit=rigwright_memory-chat-{INVOCATION}" in words
     assert "--no-block" in words
-    program = [
-        *("/usr/bin/python3", "-I", "-S", "-B", "-X", "pycache_prefix=/dev/null"),
-        f"{start.generation}/memory/recorder",
-    ]
+    program = ["/usr/bin/python3", "-I", "-S", "-B", f"{start.generation}/memory/recorder"]
     assert words[words.index("--") + 1 :] == [
         *program,
         *(UNIT, "chat", f"{start.generation}/memory/chat.json", str(start.folder / "memory"), INVOCATION),

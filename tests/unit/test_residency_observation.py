@@ -135,6 +135,40 @@ def test_the_stand_in_for_nvidia_smi_tells_foreign_processes_apart(
     assert observation.CardSampler().query({}) == ({}, {}), "unknown is not free"
 
 
+CARDS, APPS = f"0, {UUID}, 700, 500\\n", f"100, {UUID}, 690\\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("", {"0": MemoryDevice(1200 * MIB, 700 * MIB, {"one": 690 * MIB})}),
+        ("kill -KILL $$", {}),
+        ("printf '0, '; exec sleep 100", {}),
+        ("exit 9", {}),
+        ("printf 'NVIDIA-SMI has failed\\n'; exit", {}),
+        # half a line is another figure
+        (f"printf '0, {UUID}, 700, 5'; exit", {}),
+        (f"printf '100, {UUID}, 69'; exit", {}),
+        ("exec yes", {}),
+    ],
+)
+@pytest.mark.parametrize("faulty", ["gpu", "compute-apps"])
+def test_only_a_whole_answer_of_nvidia_smi_says_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty: str, fault: str, expected: dict[str, MemoryDevice]
+) -> None:
+    program = tmp_path / "smi"
+    program.write_text(
+        f"#!/bin/sh\ncase $1 in --query-{faulty}=*) {fault or ':'} ;; esac\n"
+        f"case $1 in --query-gpu=*) printf '{CARDS}' ;; *) printf '{APPS}' ;; esac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(observation, "SMI", str(program))
+    monkeypatch.setattr(observation, "SMI_S", 1.0)
+    sampler = observation.CardSampler()
+    assert sampler.query({100: "one"})[0] == expected
+    assert all(one.wait(10) is not None for one in sampler.processes), "none is left"
+
+
 def test_the_kernel_tells_which_boot_it_is() -> None:
     # without it, a service that starts again takes its ledger for one of another boot
     assert re.fullmatch("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", observation.boot_id())

@@ -19,7 +19,7 @@ SSHD = "/etc/ssh/sshd_config"
 TRANSIENT = "/run/systemd/transient"
 RECORDER = re.compile(r"rigwright_memory-[a-z0-9][a-z0-9-]{0,47}-[0-9a-f]{32}[.]service")
 RECORDING = re.compile(
-    r"ExecStart=@?/usr/bin/python3 (?:/usr/bin/python3 )?-I -S -B -X pycache_prefix=/dev/null "
+    r"ExecStart=@?/usr/bin/python3 (?:/usr/bin/python3 )?-I -S -B (?:-X pycache_prefix=/dev/null )?"
     r"((?:/[\w.-]+){1,16}/generations/[0-9]{1,9}/memory/recorder)(?: [\w./@-]{1,300}){5}"
 )
 """The command of the recorder of a start's memory (templates/serving/memory.sh.j2), without quotes."""

@@ -2,7 +2,8 @@
 
 It looks at the unit's processes from their start until a minute after the unit is ready, and writes FOLDER/NAME.json
 when it is ready and once more at the end; a start that ends sooner leaves its record, too. Processes are hostile: each
-line of their log is matched, cut and counted.
+line of their log is matched, cut and counted. It is light, for it runs beside a model that loads: each module that it
+imports takes time of the processor.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from .process_memory import (
     MOST_BYTES,
@@ -29,11 +29,16 @@ from .process_memory import (
     read_machine,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 CGROUPS = "/sys/fs/cgroup"
 INTERVAL = 1.0  # seconds between looks
 YOUNG, YOUNG_INTERVAL = 2.0, 0.1  # seconds: so long it looks more often
+USED, USED_INTERVAL = 10.0, 5.0  # seconds from ready: later it looks less often, for first requests have had memory
 MARK_INTERVAL, LATER_MARK_INTERVAL = 0.01, 0.05  # seconds between looks for ready's mark, for ready waits
-QUESTIONS, LATER_QUESTIONS = 0.5, 5.0  # seconds between questions to systemd; none while it is ready and there
+QUESTIONS, ANSWERED_QUESTIONS = 5.0, 0.5  # seconds between questions to systemd; none while it is ready and there
 SETTLING = 60.0  # seconds from ready to the last look
 LONGEST = 2 * 3600.0  # seconds of a start that is waited for
 LINES, LINE_LENGTH, LOG_BYTES = 30, 300, 4 << 20
@@ -50,6 +55,7 @@ GROUP = re.compile(r"(?:/[A-Za-z0-9_.@:\\-]{1,200}){1,16}")
 SLICE = re.compile(r"rigwright-.{1,200}\.slice")
 DIGITS = re.compile(r"[0-9]{1,19}")
 RESULT = re.compile(r"[a-z-]{1,24}")
+UNIT_FAILED = "d9b373ed55a64feb8242e02dbe79a49c"  # sd-messages.h, SD_MESSAGE_UNIT_FAILURE_RESULT
 
 
 def show_unit(unit: str) -> dict[str, str]:
@@ -64,15 +70,29 @@ def show_unit(unit: str) -> dict[str, str]:
 
 def read_lines(invocation: str, patterns: Sequence[str], most: int = LINES) -> list[str]:
     """The lines of a start's log that have one of these texts; the first ones, each cut."""
-    words = ["journalctl", "--quiet", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={invocation}"]
     found: list[str] = []
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as journal:
-        text = journal.stdout.read(LOG_BYTES).decode("utf-8", "replace") if journal.stdout else ""
-        journal.kill()
-    for line in text.split("\n"):
+    for line in _read_journal(f"_SYSTEMD_INVOCATION_ID={invocation}"):
         if len(found) < most and any(pattern in line for pattern in patterns):
             found.append("".join(char if " " <= char <= "~" else "?" for char in line[:LINE_LENGTH]))
     return found
+
+
+def read_result(invocation: str) -> str:
+    """systemd's result of a start that has failed, by its message; empty without one.
+
+    The result of the unit is gone once a later start begins, and after `systemctl reset-failed`.
+    """
+    words = (*("--output-fields=UNIT_RESULT", "_PID=1"), f"INVOCATION_ID={invocation}", f"MESSAGE_ID={UNIT_FAILED}")
+    return next(filter(RESULT.fullmatch, _read_journal(*words)), "")
+
+
+def _read_journal(*words: str) -> Iterator[str]:
+    """The lines of the first entries that match."""
+    command = ["journalctl", "--quiet", "--no-pager", "--output=cat", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as journal:
+        text = journal.stdout.read(LOG_BYTES).decode("utf-8", "replace") if journal.stdout else ""
+        journal.kill()
+    yield from text.split("\n")
 
 
 def read_json(path: str) -> dict[str, Any]:
@@ -117,7 +137,7 @@ def write_record(path: str, record: Mapping[str, Any]) -> None:
     Recorders of several starts of one instance write at any time: one at a time, and the latest start is on top.
     """
     # others may open the folder, and could lock that for ever
-    lock = os.open(Path(path).with_name(f".{Path(path).stem}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(_hidden(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = read_json(path)
@@ -135,19 +155,26 @@ def write_record(path: str, record: Mapping[str, Any]) -> None:
         os.close(lock)
 
 
+def _hidden(path: str, kind: str) -> str:
+    """The path of another file beside one of records."""
+    folder, name = os.path.split(path)
+    return f"{folder}/.{name.removesuffix('.json')}.{kind}"
+
+
 def _write_whole(path: str, value: Mapping[str, Any], invocation: str) -> None:
-    target = Path(path)
+    folder, name = os.path.split(path)
     # of recorders that were killed
-    for one in target.parent.glob(f".{target.name}.*"):
-        one.unlink(missing_ok=True)
-    unfinished = target.with_name(f".{target.name}.{invocation}")
-    with unfinished.open("w", encoding="ascii") as file:
+    for one in os.listdir(folder):
+        if one.startswith(f".{name}."):
+            os.unlink(f"{folder}/{one}")
+    unfinished = f"{folder}/.{name}.{invocation}"
+    with open(unfinished, "w", encoding="ascii") as file:
         json.dump(value, file, indent=1)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
-    unfinished.chmod(0o644)
-    unfinished.replace(path)
+    os.chmod(unfinished, 0o644)
+    os.replace(unfinished, path)
 
 
 def list_others(group: str) -> list[str]:
@@ -156,7 +183,7 @@ def list_others(group: str) -> list[str]:
     if len(words) < 4:
         return []
     try:
-        names = [one.name for one in Path(f"{CGROUPS}/{words[1]}").iterdir()]
+        names = os.listdir(f"{CGROUPS}/{words[1]}")
     except OSError:
         return []
     return [f"{CGROUPS}/{words[1]}/{name}" for name in names if SLICE.fullmatch(name) and name != words[2]]
@@ -259,6 +286,8 @@ class StartWatch:
         """The record of a start that has ended without an answer: why, by systemd, and the engine's own words."""
         same = seen.get("InvocationID") == self.invocation
         result = seen.get("Result", "") if same else ""
+        if result in ("", "success"):
+            result = read_result(self.invocation) or result
         self.peaks.use_differences(_count_cards(self.declaration))
         # of one that has ended before the first look; systemd 256 and newer keep it
         peak = seen.get("MemoryPeak", "") if same else ""
@@ -277,8 +306,8 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
     seen = show_unit(unit)
     current = seen.get("InvocationID", "")
     watch = StartWatch(declaration, invocation or (current if INVOCATION.fullmatch(current) else ""))
-    mark = Path(path).with_name(f".{Path(path).stem}.answered")
-    began = busy = asked = looked = time.monotonic()
+    mark = _hidden(path, "answered")
+    began = asked = looked = time.monotonic()
     loaded, ready, lines = 0.0, 0.0, []
     while (moment := time.monotonic()) - began < LONGEST:
         young = moment - began < YOUNG
@@ -288,16 +317,18 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
         if young or answered or moment - looked >= INTERVAL:
             there, looked = watch.look(seen), moment
         if answered:
-            mark.unlink(missing_ok=True)
-            busy = moment
+            with suppress(FileNotFoundError):
+                os.unlink(mark)
+            # it is about to be ready
+            asked = moment
         # systemd's answer takes more time of the processor than all looks until then
-        pause = QUESTIONS if moment - busy < YOUNG else LATER_QUESTIONS
-        if answered or not there or (not ready and moment - asked >= pause):
+        pause = ANSWERED_QUESTIONS if answered or loaded else QUESTIONS
+        if not there or (not ready and moment - asked >= pause):
             seen, asked = show_unit(unit) or seen, moment
-        entered = _has_entered(seen, watch.invocation)
+        entered = _load_seconds(seen, watch.invocation)
         if answered or (entered and not ready):
             loaded = loaded or moment
-            watch.take_ready(_load_seconds(seen) if entered else moment - began, is_there=there)
+            watch.take_ready(entered or moment - began, is_there=there)
         if entered and not ready:
             ready, lines = moment, read_lines(watch.invocation, _texts(declaration, "patterns"))
             write_record(path, watch.build(lines))
@@ -311,33 +342,33 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
             write_record(path, watch.build(lines))
             return 0
         if ready:
-            time.sleep(YOUNG_INTERVAL if young else INTERVAL)
+            time.sleep(YOUNG_INTERVAL if young else INTERVAL if moment - ready < USED else USED_INTERVAL)
         else:
             _await_mark(mark, watch.invocation, YOUNG_INTERVAL, MARK_INTERVAL if young else LATER_MARK_INTERVAL)
     return 1
 
 
-def _await_mark(mark: Path, invocation: str, seconds: float, interval: float = MARK_INTERVAL) -> None:
+def _await_mark(mark: str, invocation: str, seconds: float, interval: float = MARK_INTERVAL) -> None:
     until = time.monotonic() + seconds
     while not _is_marked(mark, invocation) and time.monotonic() < until:
         time.sleep(interval)
 
 
-def _is_marked(mark: Path, invocation: str) -> bool:
+def _is_marked(mark: str, invocation: str) -> bool:
     """Whether this start has answered its first request: `ready` writes it, and waits until the file is gone."""
     try:
-        with mark.open("rb") as file:
+        with open(mark, "rb") as file:
             return file.read(64).decode("ascii", "replace").strip() == invocation
     except OSError:
         return False
 
 
-def _has_entered(seen: Mapping[str, str], invocation: str) -> bool:
-    """Whether this start was ready, be it that it has ended since."""
+def _load_seconds(seen: Mapping[str, str], invocation: str) -> float:
+    """Seconds from the start of the process to ready; 0 of a start that was not ready. It may have ended since."""
     begin, end = seen.get("ExecMainStartTimestampMonotonic", ""), seen.get("ActiveEnterTimestampMonotonic", "")
     if seen.get("InvocationID") != invocation or not DIGITS.fullmatch(begin) or not DIGITS.fullmatch(end):
-        return False
-    return 0 < int(begin) <= int(end)
+        return 0.0
+    return max(0, int(end) - int(begin)) / 1e6 if int(begin) else 0.0
 
 
 def _is_over(seen: Mapping[str, str], invocation: str) -> bool:
@@ -356,14 +387,6 @@ def _count_cards(declaration: Mapping[str, Any]) -> int:
     computed = declaration.get("computed")
     cards = computed.get("cards") if isinstance(computed, dict) else None
     return len(cards) if isinstance(cards, list) else 0
-
-
-def _load_seconds(seen: Mapping[str, str]) -> float:
-    """Seconds from the start of the process to ready."""
-    begin, end = seen.get("ExecMainStartTimestampMonotonic", ""), seen.get("ActiveEnterTimestampMonotonic", "")
-    if not DIGITS.fullmatch(begin) or not DIGITS.fullmatch(end):
-        return 0.0
-    return max(0.0, (int(end) - int(begin)) / 1e6)
 
 
 def main(words: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import select
 import socket
 import subprocess
 import threading
@@ -102,7 +103,7 @@ def show_units(units: Mapping[str, str]) -> tuple[dict[str, UnitObserved], dict[
 
 
 def parse_cards(cards: str, apps: str, owners: Mapping[int, str]) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
-    """Cards by index as nvidia-smi lists them, and index -> UUID.
+    """Cards by index as nvidia-smi lists them, and index -> UUID; nothing where its answer is no table.
 
     Args:
         cards: Rows of index, UUID, MiB in use and MiB free.
@@ -111,8 +112,12 @@ def parse_cards(cards: str, apps: str, owners: Mapping[int, str]) -> tuple[dict[
     """
     ours: dict[str, dict[str, int]] = {}
     unmeasured: dict[str, set[str]] = {}
-    for line in apps.splitlines():
-        if (row := APP_ROW.fullmatch(line.strip())) and (owner := owners.get(int(row[1]))):
+    rows = [APP_ROW.fullmatch(line.strip()) for line in apps.splitlines()]
+    if rows and not any(rows):
+        # something else than a table: memory of instances would count as that of others
+        return {}, {}
+    for row in rows:
+        if row and (owner := owners.get(int(row[1]))):
             of_card = ours.setdefault(row[2], {})
             if not row[3].isdigit():
                 unmeasured.setdefault(row[2], set()).add(owner)
@@ -232,16 +237,34 @@ class CardSampler:
             self.processes.append(
                 subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             )
+        until = monotonic() + SMI_S
         try:
-            outputs = [one.communicate(timeout=SMI_S)[0] for one in self.processes]
-        except subprocess.TimeoutExpired:
+            outputs = [read_answer(one, until) for one in self.processes]
+        except subprocess.SubprocessError:
             # they may be in the kernel, and end when the driver lets them
             for one in self.processes:
                 one.kill()
             raise
-        if any(one.returncode for one in self.processes):
-            raise subprocess.SubprocessError
         return [output.decode(errors="replace") for output in outputs]
+
+
+def read_answer(process: subprocess.Popen[bytes], until: float) -> bytes:
+    """All that a program prints, once it has ended well: whole lines of a likely size.
+
+    Raises:
+        subprocess.SubprocessError: it has not, or not until then.
+    """
+    found, pipe = b"", process.stdout
+    while pipe and len(found) <= ANSWER_BYTES and select.select([pipe], [], [], max(0.0, until - monotonic()))[0]:
+        if piece := os.read(pipe.fileno(), ANSWER_BYTES):
+            found += piece
+            continue
+        pipe.close()
+        # a line that is cut off may have another figure
+        if process.wait(max(0.0, until - monotonic())) == 0 and (not found or found.endswith(b"\n")):
+            return found
+        break
+    raise subprocess.SubprocessError
 
 
 class RecordReader:
