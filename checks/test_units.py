@@ -149,14 +149,12 @@ def _boot(units: UnitSurvey) -> Iterable[str]:
 def test_up(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], scope: SurveyScope) -> None:
     units, ours = survey.read(UNITS), expected_units(scope)
     wrong, cure = [], Remedy(())
+    # systemd has a slice while something is in it: after a boot, none of an instance that has been asleep since
+    slices = {one.slice for one in declared_instances if not one.is_on_demand}
+    required = {*slices, *(["rigwright.slice"] if slices else [])}
     for one in ours.values():
         active, frozen = units.property_value(one.name, "ActiveState"), units.property_value(one.name, "FreezerState")
-        # systemd has a slice while something is in it
-        if (
-            one.kind in ("socket", "target", "slice")
-            and active != "active"
-            and (one.kind != "slice" or declared_instances)
-        ):
+        if active != "active" and (one.kind in ("socket", "target") or one.name in required):
             wrong.append(f"{one.name} is {active or 'not there'}")
         elif one.kind == "service" and active == "failed":
             wrong.append(f"{one.name} has failed")
