@@ -172,7 +172,7 @@ def test_a_start_by_hand_goes_through_the_ledger() -> None:
     rig = on_demand_rig()
     text = render_lifecycle_script(rig.roots, rig.instances, "start", ["chat", "code"], "holder")
     (line,) = [line for line in text.splitlines() if "residency.json start code" in line]
-    assert line.startswith(f"timeout {rig.instances[-1].variant.ready_timeout + 30} /usr/bin/python3 ")
+    assert line.startswith(f"if text=$(timeout {rig.instances[-1].variant.ready_timeout + 30} /usr/bin/python3 ")
     assert f"systemctl start {CHAT} " in text
     assert f"systemctl start {CODE}" not in text
 
