@@ -198,11 +198,12 @@ def _describe_residency(one: InstanceStatus) -> str:
     ledger = one.on_demand
     if ledger is None:
         return ""
+    asleep = "asleep; " if one.state == "asleep" else ""
     parts = [
         f"its last load took {math.ceil(ledger.load_s)} s" if one.state == "starting" and ledger.load_s else "",
         "requests start it again, with pauses of 5 s to 5 minutes" if one.state == "failed" else "",
         "it stops when its last request has ended" if ledger.phase == "leaving" else "",
-        f"{format_count(ledger.waiting, 'client')} wait{'s' * (ledger.waiting == 1)} for it" if ledger.waiting else "",
+        f"{asleep}{format_count(ledger.waiting, 'client')} wait{'s' * (ledger.waiting == 1)} for it" if ledger.waiting else "",
     ]
     return "; ".join(filter(None, parts))
 
@@ -210,7 +211,9 @@ def _describe_residency(one: InstanceStatus) -> str:
 def _describe_sleeping(host: HostStatus) -> str:
     """The sleeping instances of a host, with the seconds of their loads; empty without any."""
     sleeping = [
-        (one.instance, one.on_demand.load_s) for one in host.instances if one.on_demand and one.state == "asleep"
+        (one.instance, one.on_demand.load_s)
+        for one in host.instances
+        if one.on_demand and one.state == "asleep" and not one.on_demand.waiting
     ]
     names = [f"{name} ({math.ceil(seconds)} s)" if seconds else name for name, seconds in sleeping]
     return f"asleep until a request loads them: {', '.join(names)}" if names else ""

@@ -116,6 +116,7 @@ def test_instances_on_demand_fit_on_a_screen_and_have_their_facts() -> None:
         on_demand("mini", "starting", phase="starting", load_s=13.6, waiting=2),
         on_demand("tiny", "asleep", "the next request loads its model"),
         on_demand("tool", "stopping", phase="stopping", waiting=1),
+        on_demand("vote", "asleep", "the next request loads its model", waiting=3),
     ]
     host = replace(SERVES, instances=rows)
     lines = describe_hosts([host], "rig.py")
@@ -134,6 +135,7 @@ def test_instances_on_demand_fit_on_a_screen_and_have_their_facts() -> None:
         "box1: draft: requests start it again, with pauses of 5 s to 5 minutes",
         "box1: mini: its last load took 14 s; 2 clients wait for it",
         "box1: tool: 1 client waits for it",
+        "box1: vote: asleep; 3 clients wait for it",
         "box1: asleep until a request loads them: code (14 s), tiny",
     ]
     (reason,) = [line for line in lines if "status 1" in line]
