@@ -147,8 +147,15 @@ def _print_rows(rows: Sequence[FitRow]) -> None:
     for row in rows:
         if row.ram_description:
             print_prose(f"{row.rig}: {row.instance} {row.ram_description}")
+        if row.first_start_description:
+            print_prose(f"{row.rig}: {row.instance}: {row.first_start_description}")
         if row.answer and row.answer.prediction.failure:
             print_prose(f"{row.rig}: {row.instance} has failed: {row.answer.prediction.failure}")
+    for name in dict.fromkeys(
+        row.rig for row in rows if row.verdict == "room unknown" and not (row.gpus or row.free_ram)
+    ):
+        if name:
+            print_prose(f"{name}: no record has the RAM that is free there: `fit --accept` reads the box's records")
     for name, text in dict.fromkeys((row.rig, row.reserve_description) for row in rows if row.answer):
         if text:
             print_prose(f"{name}: {text}" if name else text)

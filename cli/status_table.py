@@ -203,7 +203,9 @@ def _describe_residency(one: InstanceStatus) -> str:
         f"its last load took {math.ceil(ledger.load_s)} s" if one.state == "starting" and ledger.load_s else "",
         "requests start it again, with pauses of 5 s to 5 minutes" if one.state == "failed" else "",
         "it stops when its last request has ended" if ledger.phase == "leaving" else "",
-        f"{asleep}{format_count(ledger.waiting, 'client')} wait{'s' * (ledger.waiting == 1)} for it" if ledger.waiting else "",
+        f"{asleep}{format_count(ledger.waiting, 'client')} wait{'s' * (ledger.waiting == 1)} for it"
+        if ledger.waiting
+        else "",
     ]
     return "; ".join(filter(None, parts))
 

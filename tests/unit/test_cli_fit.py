@@ -101,7 +101,7 @@ def test_too_little_memory_is_stated_by_validate_too(inventory: Path) -> None:
     assert done.exit_code == 1
     assert "does not fit" in done.stdout
     said = CliRunner().invoke(main, ["validate", str(inventory)]).output
-    assert "chat: takes 2.0 GiB (at most 2.1) of 1.0 GiB by same variant, 2026-06-10: does not fit" in " ".join(
+    assert "chat: takes 2.0 GiB (at most 2.1) of 0.9 GiB by same variant, 2026-06-10: does not fit" in " ".join(
         said.split()
     )
 
