@@ -138,6 +138,6 @@ def test_another_process_takes_the_memory_and_the_loaded_model_serves_on(
             )
             (ended,) = clients.rows()
         assert ended.is_refusal or ended.problem.startswith("error event"), ended
-        assert "its engine ended with status 9" in ended.problem, ended
+        assert "its engine was ended by signal 9" in ended.problem, ended
         (one,) = ask(box, "two", plain=0.0)
         assert not one.problem, one

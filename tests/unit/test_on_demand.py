@@ -16,6 +16,7 @@ from checks import Drift, test_serving
 from checks.asleep_instances import is_asleep_for
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host.residency import read_residency
+from cli.failed_serving import describe_observed_serving
 from rigwright.gateway.secrets_distribution import RESIDENCY_SOCKET, RESIDENCY_UNIT, ROUTER
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER
 from rigwright.inventory import load_rig
@@ -166,6 +167,23 @@ def test_a_card_of_unknown_need_is_needed_as_a_whole_and_others_by_weights_and_m
     made = sample_rig(sample_instance("code", cards=(0,), start="on-demand"), cards=(card,), gateway=GATEWAY)
     (found,) = estimate_floor(made, made.instances[0]).values()
     assert 1536 * MIB < found <= card.vram_mib * MIB
+
+
+def test_after_a_failed_deploy_instances_that_are_asleep_are_named() -> None:
+    found = converged_state(AIM, processes={**RIGHT, CODE: ASLEEP})
+    assert describe_observed_serving(found) == "generation 1 is served (chat); requests load code"
+    assert describe_observed_serving(replace(found, processes={**RIGHT, CHAT: ASLEEP, CODE: ASLEEP})) == (
+        "no instance runs there; requests load code"
+    )
+    without = {**RIGHT, CHAT: ASLEEP, CODE: ASLEEP, RESIDENCY_UNIT: ASLEEP}
+    assert describe_observed_serving(replace(found, processes=without)) == "no instance runs there"
+
+
+def test_an_instance_that_has_no_unit_yet_is_not_stopped_before_its_proof() -> None:
+    for found, stop in ((ObservedServing(), ()), (converged_state(BEFORE), (CODE,))):
+        made = way(found)
+        assert made is not None
+        assert (made.prove, tuple(one for one in made.stop if one == CODE)) == ((CODE,), stop)
 
 
 def test_a_start_by_hand_goes_through_the_ledger() -> None:
