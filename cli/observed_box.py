@@ -60,7 +60,7 @@ class ObservedBox:
         return self.assess_health(instance).assessed
 
     def describe_unloaded(self, instance: Instance, inventory: str) -> str:
-        """Why an instance on demand that is asleep gives no answer at its own socket, and the next command; else empty."""
+        """Why a sleeping instance on demand gives no answer at its own socket, and the next command; else empty."""
         unit = self.look.units.get(instance.unit) if self.look else None
         if not (self.look and unit and instance.is_on_demand and unit.active == "inactive"):
             return ""

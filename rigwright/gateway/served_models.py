@@ -304,8 +304,8 @@ def describe_access(instances: tuple[Instance, ...], gateway: Gateway | None) ->
     if sleeping := [_describe_sleeping(offer) for offer in offers if offer.on_demand]:
         evicting = [name for name, one in sorted(gateway.listeners.items()) if one.may_evict]
         others.append(
-            f"requests load {', '.join(sleeping)}; those at {', '.join(evicting) or 'no listener'} may have an idle model "
-            f"stopped, if their key may; requests without `stream` wait up to {gateway.wait} s"
+            f"requests load {', '.join(sleeping)}; those at {', '.join(evicting) or 'no listener'} may have an idle "
+            f"model stopped, if their key may; requests without `stream` wait up to {gateway.wait} s"
         )
     if lent := gateway.fleet.listener:
         others.append(

@@ -294,6 +294,12 @@ def test_all_units_of_a_rig_begin_with_its_word() -> None:
     assert all(name.startswith(WORD) for name in OURS)
 
 
+def test_a_service_of_a_timer_may_be_queued() -> None:
+    queued = {"Job": "7", "ActiveState": "inactive"}
+    assert red(with_(sound(), "rigwright_rehash.service", **queued)) == {}
+    assert list(red(with_(sound(), "rigwright_rehash.timer", **queued))) == ["U09"]
+
+
 def test_a_slice_that_nothing_is_in_is_down() -> None:
     bare = sample_rig()
     wanted = build_target_state(bare, FACTS)
