@@ -138,8 +138,12 @@ def _switch_variant(
     switch = VariantSwitch(instance.name, variant or instance.variant_name, cards)
     try:
         return load_host_rig(host, apply_switch(data, switch))
-    except Invalid as error:
-        raise InvalidRequest(f"{host}: {error}") from None
+    except (Invalid, click.ClickException) as error:
+        text = error.message if isinstance(error, click.ClickException) else f"{host}: {error}"
+        given = (
+            "--cards" if variant is None else f"VARIANT {format_value(variant)}" + (" with --cards" if cards else "")
+        )
+        raise InvalidRequest(f"{given} in the place of {instance.name}: {text}") from None
 
 
 def _print_rows(rows: Sequence[FitRow]) -> None:

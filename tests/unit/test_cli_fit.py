@@ -106,6 +106,19 @@ def test_too_little_memory_is_stated_by_validate_too(inventory: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["llamacpp/dmo-wheel"], "VARIANT 'llamacpp/dmo-wheel' in the place of chat: box: "),
+        (["--cards", "0"], "--cards in the place of chat: box: "),
+    ],
+)
+def test_a_refusal_names_the_word_of_the_command_line(inventory: Path, words: list[str], text: str) -> None:
+    done = run_fit(inventory, *words)
+    assert done.exit_code == 2
+    assert f"Error: {text}" in done.output
+
+
 def test_a_damaged_file_of_records_is_refused(inventory: Path) -> None:
     (inventory.parent / "memory").mkdir()
     (inventory.parent / "memory/box.json").write_text('{"instances": 7}')
