@@ -85,7 +85,7 @@ class FitRow:
         if not self.first_start or not self.answer:
             return ""
         sizes = f"{self.first_start / GIB:.1f} GiB of {sum(self.answer.room) / GIB:.1f} GiB"
-        return f"its first start counts as {sizes}, so the residency service refuses it"
+        return f"its first start counts as {sizes}, so the residency service may refuse it"
 
     @property
     def ram_description(self) -> str:
