@@ -120,7 +120,8 @@ class FitRow:
         made = found.prediction
         room = f" of {sum(found.room) / GIB:.1f}" if found.room else ""
         most = ("" if one is None else str(one) for one in self._most())
-        return (*head, f"{made.need / GIB:.1f} to {made.safe / GIB:.1f}{room}", self.verdict, made.basis, *most)
+        sizes = " to ".join(dict.fromkeys(f"{size / GIB:.1f}" for size in (made.need, made.safe)))
+        return (*head, f"{sizes}{room}", self.verdict, made.basis, *most)
 
     def as_json(self) -> dict[str, Any]:
         """It for programs, bytes."""
