@@ -243,7 +243,7 @@ def decide(
     for name in specs:
         entry = entries.setdefault(name, Entry())
         if entry.form != specs[name].form:
-            # failures of another variant, or of another generation's, are none of this one
+            # failures of another variant, or of another generation's, do not count for it
             entry.form, entry.failures, entry.retry_at, entry.reason = specs[name].form, 0, 0.0, ""
         if name in seen.units:
             step.reconcile(name, seen.units[name])
