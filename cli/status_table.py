@@ -49,6 +49,8 @@ class HostStatus:
     declared: bool = False
     """Whether that generation is the inventory's."""
     activation_cut_off: bool = False
+    activation_failed: bool = False
+    """Whether its generation has never served with all that it declares."""
     at_work: str = ""
     """The holder of the deploy lock, its start and its work."""
     instances: list[InstanceStatus] = field(default_factory=list)
@@ -74,7 +76,8 @@ class HostStatus:
         if not self.reached:
             return STATUS["not reached"]
         ready = all(one.assessed.is_ready for one in self.instances)
-        well = self.declared and ready and not (self.activation_cut_off or self.gpus_say)
+        is_whole = not (self.activation_cut_off or self.activation_failed)
+        well = self.declared and ready and is_whole and not self.gpus_say
         return STATUS["as declared" if well else "not as declared"]
 
 
@@ -232,6 +235,8 @@ def _describe_host(host: HostStatus, inventory: str, verbose: bool) -> list[str]
         found.append(f"generation {host.generation}, as declared")
     if host.activation_cut_off:
         found.append("an activation was cut off: deploy again")
+    elif host.activation_failed:
+        found.append(f"the activation of generation {host.generation} has failed: deploy again")
     for one in host.instances:
         if one.declared not in ("", one.variant):
             found.append(f"{one.instance} serves {one.variant} until the next deploy: the inventory has {one.declared}")

@@ -154,6 +154,11 @@ def test_columns_without_anything_are_left_out() -> None:
         (SERVES, ["generation 4, as declared"], 0),
         (replace(SERVES, declared=False), [ELSE], 1),
         (
+            replace(SERVES, activation_failed=True),
+            ["generation 4, as declared", "the activation of generation 4 has failed: deploy again"],
+            1,
+        ),
+        (
             replace(SERVES, declared=False, instances=[replace(ROW, declared="vllm/turbo")]),
             [ELSE, "chat serves vllm/dual until the next deploy: the inventory has vllm/turbo"],
             1,
