@@ -384,7 +384,7 @@ def test_an_instance_that_does_not_come_up_again_is_not_as_declared(timing: Timi
     ("words", "unfit", "history_text", "said"),
     [
         (("--quick", "--accept"), "", "", "--accept conflicts with --quick"),
-        ((), "rigwright-chat.service does not run: start or deploy it first", "", "box1: rigwright-chat.service does not"),
+        ((), "rigwright-chat.service does not run: start or deploy it first", "", "box1: rigwright-chat.service"),
         ((), "", "{", "box1.json"),
     ],
 )
