@@ -235,6 +235,17 @@ def test_a_look_reads_why_the_last_start_failed_and_s01_reports_it(tmp_path: Pat
         test_serving.test_active_and_wanted(survey, AIM, sample_instance("code", start="on-demand"))
 
 
+@pytest.mark.parametrize("generation", [None, GenerationObservation(1, "another", "another")])
+def test_s01_holds_for_one_that_is_asleep_after_a_rollback(generation: GenerationObservation | None) -> None:
+    asleep = replace(unit("inactive"), since_s=500.0)
+    facts = HealthFacts(
+        *({CODE: asleep}, {}, {}, {}, CommandResult(127, "", ""), (), ""), reboot=False, generation=generation
+    )
+    units = SimpleNamespace(property_value=lambda name, prop: "inactive")
+    survey = SurveyAnswers({}, _read={"health": facts, "units": units})
+    test_serving.test_active_and_wanted(survey, AIM, sample_instance("code", start="on-demand"))
+
+
 @pytest.mark.parametrize(
     ("phase", "active", "since", "agrees"),
     [
