@@ -300,7 +300,7 @@ def _runs(remote: RootShell, unit_state: UnitState) -> None:
         remote.run(f"systemctl --quiet is-active {shlex.quote(unit_state.unit)}")
         started_from = remote.run(f"head -n 1 {shlex.quote(f'{STARTED_FROM_FOLDER}/{unit_state.unit}')}").strip()
     except RootCommandFailed:
-        raise MeasurementFailed(f"{unit_state.unit} does not run: deploy it first") from None
+        raise MeasurementFailed(f"{unit_state.unit} does not run: start or deploy it first") from None
     if started_from != unit_state.started_from:
         raise MeasurementFailed(f"{unit_state.unit} was not started from what the inventory declares: deploy it first")
 

@@ -290,7 +290,7 @@ def _start_identity(box: ConnectedHost, name: str, started_from: str) -> str:
     script = f"systemctl show --value --property=InvocationID {unit}; head -n 1 {note}"
     lines = [line.strip() for line in root_shell.run_command(box.target, script).lines]
     if len(lines) != 2 or not INVOCATION.fullmatch(lines[0]):
-        raise InvalidConditions(f"{name} does not run: deploy it first")
+        raise InvalidConditions(f"{name} does not run: start or deploy it first")
     if lines[1] != started_from:
         raise InvalidConditions(f"{name} was not started from what the inventory declares: deploy it first")
     return sha256(lines[0].encode()).hexdigest()[:12]

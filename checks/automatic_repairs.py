@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 
 from checks import Drift
 from checks.survey.answers import SurveyAnswers
+from checks.survey.host.entry_live import RECORDER, TRANSIENT
 from checks.survey.kernel import KERNEL
 from checks.survey.managed_files import OURS
 from checks.survey.section import SurveyScope
@@ -81,6 +82,9 @@ def _added_files(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck
                 if f"{failed.drift.found} ".find(f"{name} has {prop} {other}") >= 0
             }
     for path in sorted(lying - right):
+        folder, _, file = path.rpartition("/")
+        if folder == TRANSIENT and RECORDER.fullmatch(file):
+            continue  # it records a start, and goes by itself
         if is_added_path(path) and not any(path.endswith(f"/{pull}") for pull in pulls):
             yield Repair("remove", path)
 

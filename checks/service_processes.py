@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from checks import DEPLOY, expect
@@ -14,10 +15,13 @@ from checks.survey.units import ExpectedUnit, expected_units
 from checks.unit_settings import parse_unit_settings
 from rigwright.engines import kind_of
 from rigwright.engines.container_spec import ContainerSpec
+from rigwright.gateway.secrets_distribution import RESIDENCY_UNIT
 from rigwright.model.shared_results import share_results
 
 CONTAINED = "runs in a container, which I01 to I07 check"
 Services = Mapping[str, tuple[ExpectedUnit, ServiceProcesses]]
+HELPERS = {RESIDENCY_UNIT: re.compile("/usr/(?:bin|lib/[a-z0-9/._-]+)/(?:systemctl|nvidia-smi)")}
+"""Service -> programs that it starts for a moment, with arguments of their own; S21 covers their bytes."""
 
 
 def running_services(survey: SurveyAnswers, scope: SurveyScope) -> Services:
@@ -49,6 +53,12 @@ def expect_started_from(unit: str, found: str, expected: str) -> None:
 def unit_settings_of(one: ExpectedUnit) -> dict[str, str]:
     """A unit's settings, of several the last."""
     return dict(parse_unit_settings(one.text))
+
+
+def is_helper(one: ExpectedUnit, unit: ServiceProcesses, process: KernelProcess) -> bool:
+    """Whether a process is a packaged program that its service starts for a moment."""
+    helpers = HELPERS.get(one.name)
+    return process.pid != unit.main and helpers is not None and helpers.fullmatch(process.exe) is not None
 
 
 def iterate_processes(services: Services) -> Iterator[tuple[ExpectedUnit, ServiceProcesses, KernelProcess]]:

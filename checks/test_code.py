@@ -9,6 +9,7 @@ from checks import ItemText, check
 from checks.service_processes import (
     describe_process,
     expect_no_unit_faults,
+    is_helper,
     iterate_processes,
     running_services,
     unit_settings_of,
@@ -80,7 +81,8 @@ def test_code(
                 wrong.append((one.name, f"{one.name} runs {path}: {judged[path]}"))
             elif path.startswith(f"{roots.installations}/") and not path.startswith(own):
                 wrong.append((one.name, f"{who} runs {path} of another engine"))
-        if process.exe.removesuffix(" (deleted)") != unit.program and not _interpreted(one, unit, process):
+        may_run = is_helper(one, unit, process) or _interpreted(one, unit, process)
+        if process.exe.removesuffix(" (deleted)") != unit.program and not may_run:
             wrong.append((one.name, f"{who} runs {process.exe}, not {unit.program}"))
     if plausible:
         record_property("how", f"code in no file that has the form of libffi's closures: {', '.join(plausible)}")
@@ -114,16 +116,15 @@ def test_words(survey: SurveyAnswers, declared_instances: tuple[Instance, ...], 
     wrong = [(name, f"{name} has no process") for name, (_, unit) in beside.items() if not unit.processes]
     for one, unit, process in iterate_processes(beside):
         wrong += [
-            (one.name, said)
-            for said in _worded(one, process, process.pid == unit.main, f"{describe_process(one, unit, process)} has")
+            (one.name, said) for said in _worded(one, unit, process, f"{describe_process(one, unit, process)} has")
         ]
     expect_no_unit_faults(wrong, "the arguments and environment of their units")
 
 
-def _worded(one: ExpectedUnit, process: KernelProcess, main: bool, begin: str) -> Iterable[str]:
-    wanted = split_command(one.text)
+def _worded(one: ExpectedUnit, unit: ServiceProcesses, process: KernelProcess, begin: str) -> Iterable[str]:
+    wanted, main = split_command(one.text), process.pid == unit.main
     title = TITLE.match(" ".join(process.words))
-    if not title and process.words != wanted:
+    if not title and process.words != wanted and not is_helper(one, unit, process):
         yield ItemText.shorten(" ".join(process.words), 200, f"{begin} arguments ")
     elif title and (main or title[1] == "master"):
         had = " ".join(process.words)[title.end() :].rstrip().split(" ")

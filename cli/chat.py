@@ -144,10 +144,13 @@ def _read_instance_key(box: ConnectedHost, instance: Instance, inventory: str) -
 def _describe_down_state(box: ConnectedHost, instance: Instance, inventory: str) -> str:
     """Why an instance does not answer, by its state, and the next command; empty where its state does not say why."""
     try:
-        state = observe_box(box).assess_state(instance)
+        observed = observe_box(box)
+        state = observed.assess_state(instance)
     except HostReadFailed as error:
         return error.message
-    return "" if state.is_ready else f"{box.name}: {printable(describe_state(state, inventory, box.name))}"
+    unloaded = observed.describe_unloaded(instance, inventory)
+    text = unloaded if state.is_ready else describe_state(state, inventory, box.name)
+    return text and f"{box.name}: {printable(text)}"
 
 
 def _connect_gateway(way: ClientEndpoint, inventory: str) -> http.client.HTTPConnection:

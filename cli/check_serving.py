@@ -97,7 +97,9 @@ def verify_box(
             continue
         state = observed.assess_state(one)
         told.state = "" if state.is_ready else describe_state(state, inventory, box.name)
-        if not state.may_answer:
+        if state.is_ready and not way.gateway:
+            told.state = observed.describe_unloaded(one, inventory)
+        if not state.may_answer or (told.state and state.is_ready):
             continue
         made = desired.installations[one.installed_as]
         service = kind_of(one).service(box.rig, one, made)

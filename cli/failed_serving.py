@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from rigwright.gateway.secrets_distribution import RESIDENCY_UNIT
 from rigwright.model.roots import Roots
 from rigwright.serving import serving_state
 from roles import root_shell
@@ -31,6 +32,11 @@ def _describe_serving(target: Any, roots: Roots) -> str:
         )
     except (ValueError, *root_shell.BROKEN):
         return ""
+    return describe_observed_serving(found)
+
+
+def describe_observed_serving(found: serving_state.ObservedServing) -> str:
+    """The generation and the instances of a host, and those on demand that requests load."""
     if found.current is None:
         return "nothing is served there"
     up = sorted(
@@ -38,4 +44,18 @@ def _describe_serving(target: Any, roots: Roots) -> str:
         for name, process in found.processes.items()
         if process.running and name.startswith("rigwright-")
     )
-    return f"generation {found.current} is served ({', '.join(up)})" if up else "no instance runs there"
+    sleeping = sorted(
+        name
+        for kept in found.generations
+        for one in kept.unit_states
+        if kept.number == found.current and one.on_demand and _is_running(found, RESIDENCY_UNIT)
+        if (name := one.unit.removeprefix("rigwright-").removesuffix(".service")) not in up
+    )
+    text = f"generation {found.current} is served ({', '.join(up)})" if up else "no instance runs there"
+    return text + (f"; requests load {', '.join(sleeping)}" if sleeping else "")
+
+
+def _is_running(found: serving_state.ObservedServing, unit: str) -> bool:
+    """Whether a unit of a host has a process."""
+    process = found.processes.get(unit)
+    return process is not None and process.running

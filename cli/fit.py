@@ -138,8 +138,12 @@ def _switch_variant(
     switch = VariantSwitch(instance.name, variant or instance.variant_name, cards)
     try:
         return load_host_rig(host, apply_switch(data, switch))
-    except Invalid as error:
-        raise InvalidRequest(f"{host}: {error}") from None
+    except (Invalid, click.ClickException) as error:
+        text = error.message if isinstance(error, click.ClickException) else f"{host}: {error}"
+        given = (
+            "--cards" if variant is None else f"VARIANT {format_value(variant)}" + (" with --cards" if cards else "")
+        )
+        raise InvalidRequest(f"{given} in the place of {instance.name}: {text}") from None
 
 
 def _print_rows(rows: Sequence[FitRow]) -> None:
@@ -147,8 +151,15 @@ def _print_rows(rows: Sequence[FitRow]) -> None:
     for row in rows:
         if row.ram_description:
             print_prose(f"{row.rig}: {row.instance} {row.ram_description}")
+        if row.first_start_description:
+            print_prose(f"{row.rig}: {row.instance}: {row.first_start_description}")
         if row.answer and row.answer.prediction.failure:
             print_prose(f"{row.rig}: {row.instance} has failed: {row.answer.prediction.failure}")
+    for name in dict.fromkeys(
+        row.rig for row in rows if row.verdict == "room unknown" and not (row.gpus or row.free_ram)
+    ):
+        if name:
+            print_prose(f"{name}: no record has the RAM that is free there: `fit --accept` reads the box's records")
     for name, text in dict.fromkeys((row.rig, row.reserve_description) for row in rows if row.answer):
         if text:
             print_prose(f"{name}: {text}" if name else text)

@@ -86,9 +86,10 @@ def refuse_foreign_server(box: ConnectedHost, instance: Instance, client: HostCl
     try:
         names = [str(one["id"]) for one in json.loads(reply.body)["data"]]
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise ClientJobFailed(
-            f"{instance.name} does not name its model: {printable(reply.description)[:300]}"
-        ) from None
+        said = printable(reply.description)[:300]
+        if instance.is_on_demand and not reply.status:
+            raise ClientJobFailed(f"{instance.name} does not run ({said}): `start` it first") from None
+        raise ClientJobFailed(f"{instance.name} does not name its model: {said}") from None
     if client.place.model not in names:
         served = printable(", ".join(names)[:100]) or "nothing"
         raise InvalidRequest(

@@ -59,6 +59,16 @@ class ObservedBox:
         """An instance's state; raises as `declared`."""
         return self.assess_health(instance).assessed
 
+    def describe_unloaded(self, instance: Instance, inventory: str) -> str:
+        """Why a sleeping instance on demand gives no answer at its own socket, and the next command; else empty."""
+        unit = self.look.units.get(instance.unit) if self.look else None
+        if not (self.look and unit and instance.is_on_demand and unit.active == "inactive"):
+            return ""
+        if instance.name in self.look.stopped:
+            return ""
+        command = f"{prog_name()} {shlex.join(['start', inventory, instance.name, '--limit', self.box.name])}"
+        return f"{instance.name} is asleep, and only requests at the gateway load it; next: `{command}`"
+
 
 def observe_host(target: Any, rig: Rig | None) -> tuple[HealthFacts | None, str]:
     """A look at a host; None with the reason where there is none."""

@@ -178,7 +178,7 @@ def _describe_changes(box: ConnectedHost, wanted: TargetState, made: DeployPlan)
     for name in made.interrupted:
         if name not in units:
             others = {state.unit for state in wanted.generation.unit_states}
-            what = "(restart)" if name in others else "no longer declared (stop)"
+            what = "restart" if name in others else "no longer declared (stop)"
             said.append(f"{_instance_label(name)}: {what}")
             continue
         found = compare_units(units[name], written[name]).describe() if name in written else []

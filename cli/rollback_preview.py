@@ -12,7 +12,12 @@ from rigwright.serving.serving_state import ObservedServing, UnitUsage
 from rigwright.serving.unit_diff import describe_downtime_seconds
 from roles.rollback import describe_rollback_refusal, find_rollback_target
 
-VERBS = {"stopped": "stop (not in that generation)", "started": "start", "reloaded": "reload (no interruption)"}
+VERBS = {
+    "stopped": "stop (not in that generation)",
+    "started": "start",
+    "reloaded": "reload (no interruption)",
+    "proven": "load once, as a proof that it serves; then it sleeps again",
+}
 
 
 def print_rollback(inventory: str, limit: str | None, to: int | None) -> None:
@@ -47,8 +52,11 @@ def describe_rollback(
     way = plan_activation(served, config, goal_of(kept))
     changes = way.service_changes(served.processes) if way else {}
     for name, change in changes.items():
-        if change == "restarted":
-            usage = use.get(f"rigwright-{name}.service")
+        unit = f"rigwright-{name}.service"
+        if change == "restarted" and unit not in served.processes:
+            yield f"{name}: restart"  # of the gateway's services: none is loaded
+        elif change == "restarted":
+            usage = use.get(unit)
             yield f"{name}: restart ({describe_downtime_seconds(usage.start_seconds if usage else None)})"
         else:
             yield f"{name}: {VERBS[change]}"

@@ -101,6 +101,8 @@ def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatu
         generation=found.current,
         declared=aim.number is not None and aim.number == found.current,
         activation_cut_off=found.activating and not found.job,
+        activation_failed=any(one.number == found.current and not one.proven for one in found.generations)
+        and not found.job,
         at_work=f"{holder.who} since {holder.since}: {holder.doing}" if holder and holder.who else "",
         instances=rows,
         gateway=_gateway_state(box.rig.gateway, found, desired.facts.addresses),

@@ -49,6 +49,8 @@ class HostStatus:
     declared: bool = False
     """Whether that generation is the inventory's."""
     activation_cut_off: bool = False
+    activation_failed: bool = False
+    """Whether its generation has never served with all that it declares."""
     at_work: str = ""
     """The holder of the deploy lock, its start and its work."""
     instances: list[InstanceStatus] = field(default_factory=list)
@@ -74,7 +76,8 @@ class HostStatus:
         if not self.reached:
             return STATUS["not reached"]
         ready = all(one.assessed.is_ready for one in self.instances)
-        well = self.declared and ready and not (self.activation_cut_off or self.gpus_say)
+        is_whole = not (self.activation_cut_off or self.activation_failed)
+        well = self.declared and ready and is_whole and not self.gpus_say
         return STATUS["as declared" if well else "not as declared"]
 
 
@@ -198,11 +201,14 @@ def _describe_residency(one: InstanceStatus) -> str:
     ledger = one.on_demand
     if ledger is None:
         return ""
+    asleep = "asleep; " if one.state == "asleep" else ""
     parts = [
         f"its last load took {math.ceil(ledger.load_s)} s" if one.state == "starting" and ledger.load_s else "",
         "requests start it again, with pauses of 5 s to 5 minutes" if one.state == "failed" else "",
         "it stops when its last request has ended" if ledger.phase == "leaving" else "",
-        f"{format_count(ledger.waiting, 'client')} wait{'s' * (ledger.waiting == 1)} for it" if ledger.waiting else "",
+        f"{asleep}{format_count(ledger.waiting, 'client')} wait{'s' * (ledger.waiting == 1)} for it"
+        if ledger.waiting
+        else "",
     ]
     return "; ".join(filter(None, parts))
 
@@ -210,7 +216,9 @@ def _describe_residency(one: InstanceStatus) -> str:
 def _describe_sleeping(host: HostStatus) -> str:
     """The sleeping instances of a host, with the seconds of their loads; empty without any."""
     sleeping = [
-        (one.instance, one.on_demand.load_s) for one in host.instances if one.on_demand and one.state == "asleep"
+        (one.instance, one.on_demand.load_s)
+        for one in host.instances
+        if one.on_demand and one.state == "asleep" and not one.on_demand.waiting
     ]
     names = [f"{name} ({math.ceil(seconds)} s)" if seconds else name for name, seconds in sleeping]
     return f"asleep until a request loads them: {', '.join(names)}" if names else ""
@@ -227,6 +235,8 @@ def _describe_host(host: HostStatus, inventory: str, verbose: bool) -> list[str]
         found.append(f"generation {host.generation}, as declared")
     if host.activation_cut_off:
         found.append("an activation was cut off: deploy again")
+    elif host.activation_failed:
+        found.append(f"the activation of generation {host.generation} has failed: deploy again")
     for one in host.instances:
         if one.declared not in ("", one.variant):
             found.append(f"{one.instance} serves {one.variant} until the next deploy: the inventory has {one.declared}")

@@ -11,7 +11,7 @@ from cli.tables import format_size, print_prose, print_table
 from rigwright.declaration.entry_validation import find_exposed_files, list_secret_sources
 from rigwright.engines import kind_of
 from rigwright.engines.known_issues import describe_warnings, place_instance
-from rigwright.engines.memory_fit import GIB
+from rigwright.engines.memory_fit import GIB, MIB
 from rigwright.memory_answers import describe_measured
 from rigwright.memory_records import UnreadableRecords
 from rigwright.model.catalog_schema import Card
@@ -86,5 +86,6 @@ def _describe_cache(
     )
     if not memory or not memory.token_bytes:
         return ""
-    whole_context = f", {memory.cache_bytes / GIB:.1f} GiB" if memory.tokens else ""
-    return f"{memory.token_bytes / 1024:.1f} KiB/token{whole_context}"
+    size = memory.cache_bytes
+    whole_context = f"{size / GIB:.1f} GiB" if size >= GIB // 10 else f"{size / MIB:.0f} MiB"
+    return f"{memory.token_bytes / 1024:.1f} KiB/token" + (f", {whole_context}" if memory.tokens else "")

@@ -10,13 +10,21 @@ from typing import Any
 from rigwright.engines.known_issue_rule import PlacedInstance
 from rigwright.engines.known_issues import place_instance
 from rigwright.engines.llama_cpp.known_issues import LLAMA_UNSIZED
-from rigwright.engines.memory_assessment import DRIVER_RESERVE, MemoryAssessment, assess_memory, share_cards
+from rigwright.engines.memory_assessment import (
+    DRIVER_RESERVE,
+    MemoryAssessment,
+    assess_memory,
+    share_cards,
+    without_room,
+)
 from rigwright.engines.memory_fit import GIB, MIB
 from rigwright.engines.memory_prediction import MeasuredMemory, MemoryPrediction, Verdict, predict_ram
 from rigwright.engines.vllm.known_issues import VLLM_UNSIZED
 from rigwright.memory_records import AcceptedRecords, StartMemory, as_measurements, load_all_records
 from rigwright.model.instance import Instance, patches_by_target
 from rigwright.model.rig import Rig
+from rigwright.serving.residency import estimate_floor
+from rigwright.validated_types import memory_bytes
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,8 @@ class FitRow:
     """The moment at which they were seen; empty where they are assumed."""
     reason: str = "no header in the lock"
     """Of an answer that is missing."""
+    first_start: int = 0
+    """Bytes that count for an instance on demand until a start is recorded, where its box never has them; else 0."""
 
     @property
     def ram_verdict(self) -> Verdict | None:
@@ -66,7 +76,16 @@ class FitRow:
     @property
     def description(self) -> str:
         """The answer in words; empty without one."""
-        return "; ".join(filter(None, (self.answer.description if self.answer else "", self.ram_description)))
+        answer = self.answer.description if self.answer else ""
+        return "; ".join(filter(None, (answer, self.ram_description, self.first_start_description)))
+
+    @property
+    def first_start_description(self) -> str:
+        """The statement about a first start that the residency service refuses; empty where it does not."""
+        if not self.first_start or not self.answer:
+            return ""
+        sizes = f"{self.first_start / GIB:.1f} GiB of {sum(self.answer.room) / GIB:.1f} GiB"
+        return f"its first start counts as {sizes}, so the residency service may refuse it"
 
     @property
     def ram_description(self) -> str:
@@ -101,7 +120,8 @@ class FitRow:
         made = found.prediction
         room = f" of {sum(found.room) / GIB:.1f}" if found.room else ""
         most = ("" if one is None else str(one) for one in self._most())
-        return (*head, f"{made.need / GIB:.1f} to {made.safe / GIB:.1f}{room}", self.verdict, made.basis, *most)
+        sizes = " to ".join(dict.fromkeys(f"{size / GIB:.1f}" for size in (made.need, made.safe)))
+        return (*head, f"{sizes}{room}", self.verdict, made.basis, *most)
 
     def as_json(self) -> dict[str, Any]:
         """It for programs, bytes."""
@@ -167,16 +187,18 @@ def assess_rig(
     rooms = {index: max(0, size - reserves[index]) for index, size in totals.items()}
     # a record does not tell the driver's memory from that of other processes; without one, the reserve is the driver's
     cuda = totals if seen else rooms
-    driver = _find_driver(rig, book)
+    driver, last = _find_driver(rig, book), _last_record(book)
+    total = last.machine.MemTotal >> 10 if last else 0
     taken = {one.name: _measure_taken(one, placed[one.name], measured, totals, driver) for one in rig.instances}
     rows = []
     for instance in chosen:
         others = {name: one for name, one in taken.items() if name != instance.name}
         free_ram, spare_ram = _ram_room(book, list(others.values()))
+        ledger = _limit_ledger(rig, instance, others, total)
         if instance.cards:
             room, spare = _card_room(rig, instance, others, rooms)
         else:
-            room, spare = ((free_ram,) if free_ram else ()), spare_ram
+            room, spare = _limit_ram(instance, ledger, total, free_ram, spare_ram)
         answer = assess_memory(
             placed[instance.name],
             measured,
@@ -187,12 +209,20 @@ def assess_rig(
             driver=driver,
             totals=[cuda[index] for index in instance.cards],
         )
+        first_start = _find_refused_start(
+            rig, instance, answer, (ledger,) * bool(ledger) or room[: len(instance.cards)]
+        )
+        if answer and first_start and answer.verdict == "fits":
+            answer = replace(answer, verdict="may not fit", largest_context=None, most_parallel=None)
+        if answer and answer.verdict == "fits" and not (instance.cards or free_ram):
+            answer = without_room(answer)  # by its limits alone: the RAM of its box is unknown
         ram = predict_ram(answer.computed, measured) if answer and instance.cards else None
         place = ", ".join(f"{index}: {rig.cards[index].name}" for index in instance.cards) or "RAM"
         reason = "" if answer else _explain_unknown(instance)
         row = FitRow(host, instance.name, instance.variant_name, place, answer, ram, free_ram, spare_ram)
         kept = tuple(reserves[index] for index in instance.cards)
-        rows.append(replace(row, gpus=instance.cards, reason=reason, reserves=kept, seen=seen))
+        row = replace(row, gpus=instance.cards, reason=reason, reserves=kept, seen=seen, first_start=first_start)
+        rows.append(row)
     return rows
 
 
@@ -293,8 +323,56 @@ def _ram_room(book: AcceptedRecords | None, others: Sequence[_Taken]) -> tuple[i
     return max(1, left), last.machine.SwapFree + sum(one.ram_spare for one in others) + min(0, left)
 
 
+def _limit_ledger(rig: Rig, instance: Instance, others: Mapping[str, _Taken], total: int) -> int:
+    """Bytes of `host_memory` for an instance on demand without cards, beside those that stay loaded; 0 if unknown.
+
+    Args:
+        rig: Its rig.
+        instance: The instance.
+        others: Its other instances.
+        total: RAM of its box in KiB; 0 if unknown.
+    """
+    declared = rig.on_demand.host_memory if instance.is_on_demand and not instance.cards else None
+    if not declared or (declared.endswith("%") and not total):
+        return 0
+    warm = {one.name for one in rig.instances if one.is_on_demand and one.keep_warm and not one.cards}
+    return max(1, memory_bytes(declared, total) - sum(others[name].ram or 0 for name in warm & others.keys()))
+
+
+def _limit_ram(instance: Instance, ledger: int, total: int, free: int, spare: int) -> tuple[tuple[int, ...], int]:
+    """RAM for an instance without cards within its limits, and bytes that may be free in addition; empty if unknown.
+
+    Args:
+        instance: The instance, with `memory_max`: beyond it, the kernel first drops pages of files.
+        ledger: Bytes that `host_memory` leaves it; 0 for no limit.
+        total: RAM of its box in KiB; 0 if unknown.
+        free: RAM of the box beside others; 0 if unknown.
+        spare: Bytes that may be free in addition, such as swap.
+    """
+    own = memory_bytes(instance.memory_max, total) if total or not instance.memory_max.endswith("%") else 0
+    most = min(filter(None, (free, ledger)), default=0)
+    room = min(filter(None, (most, own)), default=0)
+    return (room,) if room else (), (spare if most == free else 0) + (most or 1 << 60) - room
+
+
+def _find_refused_start(rig: Rig, instance: Instance, answer: MemoryAssessment | None, room: Sequence[int]) -> int:
+    """Bytes that count for an instance on demand without a record where its devices have fewer; 0 where they have them.
+
+    Args:
+        rig: Its rig.
+        instance: The instance.
+        answer: The answer about it.
+        room: Bytes of each card, or of the host, that the residency service has for it.
+    """
+    if not instance.is_on_demand or answer is None or answer.prediction.basis == "same variant":
+        return 0
+    sizes = estimate_floor(rig, instance).values()
+    return max((size for size, there in zip(sizes, room, strict=False) if size > there), default=0)
+
+
 def describe_measured(rig: Rig) -> dict[str, str]:
-    """Instance -> the measured statement about it, empty where it fits; of instances that a record answers for.
+    """Instance -> the measured statement about it, empty where it fits; of instances that a record answers for, and of
+    those on demand whose first start their box refuses.
 
     Raises:
         UnreadableRecords: a file of records is invalid.
@@ -302,6 +380,8 @@ def describe_measured(rig: Rig) -> dict[str, str]:
     try:
         changed = rig.memory_records.stat().st_mtime_ns
     except OSError:
+        changed = 0
+    if not changed and not any(one.is_on_demand for one in rig.instances):
         return {}
     books, measured = _load_measurements(rig.inventory, changed)
     rows = assess_rig(rig.name, rig, rig.instances, measured, books.get(rig.name))
@@ -309,7 +389,7 @@ def describe_measured(rig: Rig) -> dict[str, str]:
         row.instance: row.description if row.is_doubtful else ""
         for row in rows
         if (made := row.answer.prediction if row.answer else None)
-        and (made.failure or (made.basis != "floor" and row.verdict != "room unknown"))
+        and (made.failure or row.first_start or (made.basis != "floor" and row.verdict != "room unknown"))
     }
 
 

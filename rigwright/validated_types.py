@@ -231,7 +231,7 @@ def _memory(value: str) -> str:
     if re.fullmatch(r"[1-9][0-9]?%|100%", value):
         return value
     meant = re.fullmatch(r"([1-9][0-9]{0,5}) *([MGTmgt])(?:i?[Bb])?", value)
-    near = f'; did you mean "{meant[1]}{meant[2].upper()}"?' if meant else ""
+    near = f'; did you mean "{right}"?' if meant and (right := f"{meant[1]}{meant[2].upper()}") != value else ""
     raise ValueError(f'an amount of memory from 64M to 64T, such as "48G" or "80%"{near}')
 
 

@@ -289,7 +289,7 @@ def _refuse_unwakeable_kinds(instances: Iterable[Instance], refuse: Refuse) -> N
         if one.is_on_demand and kind_of(one).container_engine:
             refuse(
                 f"instances.{one.name}.start",
-                f'"boot": {one.variant_name} runs in a container, and only engines without one start on demand',
+                f"'on-demand' is refused: must be 'boot', for {one.variant_name} runs in a container",
             )
 
 

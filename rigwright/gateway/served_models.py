@@ -284,6 +284,11 @@ def _is_misspelt(key: str, draft: RigDraft) -> bool:
 GATEWAY = Feature("gateway", _validate_gateway, _resolve_gateway)
 
 
+def _describe_sleeping(offer: GatewayModel) -> str:
+    names = ", ".join(offer.on_demand)
+    return offer.name if names == offer.name else f"{offer.name} ({names})"
+
+
 def describe_access(instances: tuple[Instance, ...], gateway: Gateway | None) -> list[str]:
     """A line for each listener, and for each model with harmful request fields allowed."""
     if not gateway:
@@ -296,11 +301,11 @@ def describe_access(instances: tuple[Instance, ...], gateway: Gateway | None) ->
         for offer in offers
         for one in offer.remote
     ]
-    if sleeping := [f"{offer.name} ({', '.join(offer.on_demand)})" for offer in offers if offer.on_demand]:
+    if sleeping := [_describe_sleeping(offer) for offer in offers if offer.on_demand]:
         evicting = [name for name, one in sorted(gateway.listeners.items()) if one.may_evict]
         others.append(
-            f"requests start {', '.join(sleeping)}; those of {', '.join(evicting) or 'no listener'} may have an idle "
-            f"model stopped, as far as their keys allow it; others than streams wait {gateway.wait} s"
+            f"requests load {', '.join(sleeping)}; those at {', '.join(evicting) or 'no listener'} may have an idle "
+            f"model stopped, if their key may; requests without `stream` wait up to {gateway.wait} s"
         )
     if lent := gateway.fleet.listener:
         others.append(

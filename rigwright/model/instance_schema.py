@@ -109,6 +109,7 @@ class OnDemandEntry(InventoryModel):
     host_memory: MemorySize | None = Field(
         default=None,
         description="Host memory for all instances on demand without cards; by default all that is available.",
+        examples=['"48G" or "80%"'],
     )
     residence: ResidenceSeconds = Field(
         default=15,

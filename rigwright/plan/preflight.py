@@ -194,9 +194,9 @@ def find_warnings(rig: Rig, facts: HostFacts) -> list[str]:
 
 def _describe_memory(rig: Rig) -> tuple[dict[str, str], list[str]]:
     """The measured statements about the instances of a rig, and why there are none where records are invalid."""
-    if not rig.memory_records.is_dir():
+    if not rig.memory_records.is_dir() and not any(one.is_on_demand for one in rig.instances):
         return {}, []
-    # few inventories have records
+    # few inventories have records, or instances on demand
     from rigwright.memory_answers import describe_measured
     from rigwright.memory_records import UnreadableRecords
 

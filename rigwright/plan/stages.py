@@ -172,7 +172,8 @@ def _serving_steps(wanted: TargetState, found: ObservedServing) -> list[DeploySt
         parts += [f"start {_format_units(way.restart)}"] if way.restart else []
         parts += [f"reload {_format_units(way.reload)}" for _ in way.reload[:1]]
         parts += [f"wait for {_format_units(way.await_)}"] if way.await_ else []
-        parts += [f"wake {_format_units(way.prove)} once, then let it sleep"] if way.prove else []
+        sleeper = "them" if way.prove[1:] else "it"
+        parts += [f"wake {_format_units(way.prove)} once, then let {sleeper} sleep"] if way.prove else []
         what = f"activate generation {number or found.next_number}"
         otherwise = f"without {ends}" if ends else "systemd must load it"
         steps.append(DeployStep("serving", what, "; ".join(parts) or otherwise))

@@ -182,8 +182,9 @@ def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -
         name for name in leaving if name not in staying and name in found.processes and found.processes[name].running
     ]
     free = tuple(found.held_state(name) or UnitState(name, "", 0, frozenset()) for name in running)
-    # one on demand may have been woken since the host was looked at
-    stop = tuple(dict.fromkeys([*strays, *in_the_way, *prove]))
+    # one on demand may have been woken since the host was looked at; a new one has no unit yet
+    known = [name for name in prove if name in found.links or name in found.processes]
+    stop = tuple(dict.fromkeys([*strays, *in_the_way, *known]))
     restart = tuple(name for name in stale if name not in prove)
     idle = tuple(
         sorted(name for name in found.links if _is_instance_unit(name) and name not in {*unit_states, *strays})

@@ -23,6 +23,8 @@ SCHEMA: script_output.Schema = {
     "busy": (free_text,),
     "missing": (unit,),
     "unstopped": (free_text,),
+    "refused": (unit, free_text),
+    "left": (unit,),
     "state": (unit, word, word),
     "log": (unit, free_text),
 }
@@ -39,10 +41,16 @@ class LifecycleOutcome:
     """Instance -> systemd's two words for what its unit is now."""
     log: tuple[tuple[str, str], ...] = ()
     """(Instance, line): the last ones of those that are not what they are to be."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Instance on demand -> why the residency service has not loaded it."""
+    left: frozenset[str] = frozenset()
+    """Instances on demand that have answered, and sleep again."""
 
     def is_right(self, verb: LifecycleVerb) -> bool:
         """Whether all of them are what they are to be."""
-        return not self.refusal and all(_is_right_state(verb, state) for state, _ in self.states.values())
+        return not self.refusal and all(
+            name in self.left or _is_right_state(verb, state) for name, (state, _) in self.states.items()
+        )
 
     def describe_outcome(self, verb: LifecycleVerb) -> list[str]:
         """It in words, a line each."""
@@ -50,9 +58,14 @@ class LifecycleOutcome:
             return [f"refused: {self.refusal}"]
         found = []
         for name, (state, detail) in self.states.items():
-            good = "stopped until `start` or the next deploy" if verb == "stop" else "serves"
-            found.append(f"{name}: {good if _is_right_state(verb, state) else f'{state} ({detail}), last log lines:'}")
-            found += [f"  {line}" for of, line in self.log if of == name]
+            lines = [f"  {line}" for of, line in self.log if of == name]
+            text = "stopped until `start` or the next deploy" if verb == "stop" else "serves"
+            if name in self.left:
+                text = "has answered, and is asleep again: another instance needed its memory"
+            elif not _is_right_state(verb, state):
+                reason = f": {self.reasons[name]}" if name in self.reasons else ""
+                text = f"{state} ({detail}){reason}{'; last log lines:' if lines else ''}"
+            found += [f"{name}: {text}", *lines]
         return found
 
 
@@ -118,7 +131,11 @@ def parse_outcome(output: Iterable[str]) -> LifecycleOutcome:
     ]
     states = {_instance_name(name): (state, detail) for name, state, detail in told.many("state")}
     log = tuple((_instance_name(name), line) for name, line in told.many("log"))
-    return LifecycleOutcome("; ".join(refusals), states, log)
+    reasons = {
+        (name := _instance_name(unit)): str(text).removeprefix(f"{name}: ") for unit, text in told.many("refused")
+    }
+    left = frozenset(_instance_name(name) for name in told.all("left"))
+    return LifecycleOutcome("; ".join(refusals), states, log, reasons, left)
 
 
 def _instance_name(name: str) -> str:

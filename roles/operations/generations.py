@@ -246,7 +246,8 @@ def prune_generations(rig: Rig, wanted: Generation, users: Sequence[str]) -> Gen
         host.noop("nothing is left over")
         return
     for number in gone.generations:
-        logger.info(f"{host.print_prefix}removing generation {number}")
+        does = "removing" if state.is_executing else "would remove"
+        logger.info(f"{host.print_prefix}{does} generation {number}")
     # generations first: the remaining ones would refer to missing objects
     for number in gone.generations:
         yield StringCommand("rm -rf", QuoteString(f"{rig.roots.generations}/{number}"))

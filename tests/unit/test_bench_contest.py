@@ -105,7 +105,7 @@ def test_nothing_is_touched_while_the_deploy_lock_is_held(host: ContestHost) -> 
 @pytest.mark.parametrize("name", STARTED_FROM)
 def test_an_instance_that_does_not_run_or_has_no_port_is_left_as_it_is(host: ContestHost, name: str) -> None:
     host.fails[f"is-active {name}"] = RootCommandFailed("exit status 3")
-    with pytest.raises(MeasurementFailed, match=f"{name} does not run: deploy it first"):
+    with pytest.raises(MeasurementFailed, match=f"{name} does not run: start or deploy it first"):
         contest(SimpleNamespace(), DECLARED, "bench", lambda text: None).__enter__()
     assert not any(word in script for script in host.told for word in ("stop", "start"))
     assert host.released

@@ -351,7 +351,7 @@ def test_an_end_midway_leaves_the_earlier_results(timing, tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
-        (InvalidConditions("does not run: deploy it first"), 2, "box1: does not run"),
+        (InvalidConditions("does not run: start or deploy it first"), 2, "box1: does not run"),
         (ConnectionGone("the connection was lost"), 3, "box1: the connection was lost"),
     ],
 )
@@ -384,7 +384,7 @@ def test_an_instance_that_does_not_come_up_again_is_not_as_declared(timing: Timi
     ("words", "unfit", "history_text", "said"),
     [
         (("--quick", "--accept"), "", "", "--accept conflicts with --quick"),
-        ((), "rigwright-chat.service does not run: deploy it first", "", "box1: rigwright-chat.service does not run"),
+        ((), "rigwright-chat.service does not run: start or deploy it first", "", "box1: rigwright-chat.service"),
         ((), "", "{", "box1.json"),
     ],
 )

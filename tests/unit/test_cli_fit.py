@@ -101,9 +101,22 @@ def test_too_little_memory_is_stated_by_validate_too(inventory: Path) -> None:
     assert done.exit_code == 1
     assert "does not fit" in done.stdout
     said = CliRunner().invoke(main, ["validate", str(inventory)]).output
-    assert "chat: takes 2.0 GiB (at most 2.1) of 1.0 GiB by same variant, 2026-06-10: does not fit" in " ".join(
+    assert "chat: takes 2.0 GiB (at most 2.1) of 0.9 GiB by same variant, 2026-06-10: does not fit" in " ".join(
         said.split()
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["llamacpp/dmo-wheel"], "VARIANT 'llamacpp/dmo-wheel' in the place of chat: box: "),
+        (["--cards", "0"], "--cards in the place of chat: box: "),
+    ],
+)
+def test_a_refusal_names_the_word_of_the_command_line(inventory: Path, words: list[str], text: str) -> None:
+    done = run_fit(inventory, *words)
+    assert done.exit_code == 2
+    assert f"Error: {text}" in done.output
 
 
 def test_a_damaged_file_of_records_is_refused(inventory: Path) -> None:

@@ -116,6 +116,7 @@ def test_instances_on_demand_fit_on_a_screen_and_have_their_facts() -> None:
         on_demand("mini", "starting", phase="starting", load_s=13.6, waiting=2),
         on_demand("tiny", "asleep", "the next request loads its model"),
         on_demand("tool", "stopping", phase="stopping", waiting=1),
+        on_demand("vote", "asleep", "the next request loads its model", waiting=3),
     ]
     host = replace(SERVES, instances=rows)
     lines = describe_hosts([host], "rig.py")
@@ -134,6 +135,7 @@ def test_instances_on_demand_fit_on_a_screen_and_have_their_facts() -> None:
         "box1: draft: requests start it again, with pauses of 5 s to 5 minutes",
         "box1: mini: its last load took 14 s; 2 clients wait for it",
         "box1: tool: 1 client waits for it",
+        "box1: vote: asleep; 3 clients wait for it",
         "box1: asleep until a request loads them: code (14 s), tiny",
     ]
     (reason,) = [line for line in lines if "status 1" in line]
@@ -151,6 +153,11 @@ def test_columns_without_anything_are_left_out() -> None:
     [
         (SERVES, ["generation 4, as declared"], 0),
         (replace(SERVES, declared=False), [ELSE], 1),
+        (
+            replace(SERVES, activation_failed=True),
+            ["generation 4, as declared", "the activation of generation 4 has failed: deploy again"],
+            1,
+        ),
         (
             replace(SERVES, declared=False, instances=[replace(ROW, declared="vllm/turbo")]),
             [ELSE, "chat serves vllm/dual until the next deploy: the inventory has vllm/turbo"],

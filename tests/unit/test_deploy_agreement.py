@@ -60,11 +60,11 @@ class Run:
         self.repaired.append(repairs)
         return [one.description for one in repairs]
 
-    def settle(self, changed: bool = True) -> int:
+    def settle(self, changed: bool = True, activated: bool = False) -> int:
         """How often the roles run again."""
         hosts: Any = [HOST]
         rounds = 0
-        while self.agreement.settle(hosts, {"box"} if changed else ()):
+        while self.agreement.settle(hosts, {"box"} if changed else (), {"box"} if activated else ()):
             rounds += 1
         return rounds
 
@@ -130,6 +130,14 @@ def test_a_dry_run_lists_repairs_and_what_would_remain_and_changes_nothing(
     assert result.repaired == ["restart rigwright-chat.service"]
     # the results of later steps are unknown
     assert [one[:3] for one in result.remains] == ([] if pending else ["F08"])
+
+
+def test_a_dry_run_calls_no_restart_of_a_new_generation_a_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    removal = Repair("remove", "/etc/systemd/system/rigwright-chat.service.d")
+    repairs = frozenset((RESTART, Repair("reload", "rigwright_gateway.service"), removal))
+    run = Run(monkeypatch, HostAgreement((failed("S17"),), (), repairs, frozenset(("S17",))), dry=True)
+    assert run.settle(activated=True) == 0
+    assert run.agreement.results["box"].repaired == [removal.description]
 
 
 def test_a_host_that_could_not_be_surveyed_is_not_said_to_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """systemd's properties of units of ours, compared with their texts; and the checks' verdicts about them."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,7 @@ from checks.survey.units import (
     UnitSurvey,
     expected_units,
 )
+from rigwright.model.gateway_schema import Gateway
 from rigwright.plan.plan_inputs import TargetState, build_target_state
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
@@ -297,6 +299,12 @@ def test_all_units_of_a_rig_begin_with_its_word() -> None:
     assert all(name.startswith(WORD) for name in OURS)
 
 
+def test_a_service_of_a_timer_may_be_queued() -> None:
+    queued = {"Job": "7", "ActiveState": "inactive"}
+    assert red(with_(sound(), "rigwright_rehash.service", **queued)) == {}
+    assert list(red(with_(sound(), "rigwright_rehash.timer", **queued))) == ["U09"]
+
+
 def test_a_slice_that_nothing_is_in_is_down() -> None:
     bare = sample_rig()
     wanted = build_target_state(bare, FACTS)
@@ -309,3 +317,29 @@ def test_capabilities_are_compared_whatever_their_case() -> None:
     text = "[Service]\nCapabilityBoundingSet=\nCapabilityBoundingSet=CAP_NET_RAW CAP_KILL\n"
     wanted = unit_settings.declared_properties(text, unit_settings.SystemCallGroups({}))["CapabilityBoundingSet"]
     assert wanted == unit_settings.canonical_value("CapabilityBoundingSet", "cap_kill cap_net_raw")
+
+
+@pytest.mark.parametrize(
+    ("at_boot", "down", "text"),
+    [
+        ((), ("rigwright.slice", "rigwright-chat.slice", "rigwright-code.slice"), ""),
+        (("chat",), ("rigwright-code.slice",), ""),
+        (("chat",), ("rigwright-chat.slice", "rigwright-code.slice"), "found rigwright-chat.slice is inactive;"),
+    ],
+)
+def test_a_slice_of_an_instance_that_is_asleep_since_the_boot_may_be_down(
+    at_boot: tuple[str, ...], down: tuple[str, ...], text: str
+) -> None:
+    gateway = Gateway.model_validate({"listeners": {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}})
+    starts = {name: "boot" if name in at_boot else "on-demand" for name in ("chat", "code")}
+    ports = {"chat": 8020, "code": 8021}
+    rig = sample_rig(
+        *(sample_instance(name, port=ports[name], start=start) for name, start in starts.items()), gateway=gateway
+    )
+    scope = SurveyScope(rig, build_target_state(rig, FACTS))
+    shown: dict[str, dict[str, str | None]] = {
+        name: {"ActiveState": "inactive" if name in down else "active"} for name in expected_units(scope)
+    }
+    survey = SurveyAnswers({}, _read={"units": replace(sound(), shown=shown)})
+    with pytest.raises(Drift, match=text) if text else nullcontext():
+        test_units.test_up(survey, rig.instances, scope)

@@ -103,6 +103,7 @@ VALUES = [
     (with_instance(cards=[0, 0]), "chat.cards: card 0 is listed twice"),
     (with_instance(port="8020"), "chat.port: '8020' is refused: must be a whole number: 8020, without quotes"),
     (with_instance(memory_max="64GB"), '; did you mean "64G"?'),
+    (with_instance(memory_max="32M"), 'must be an amount of memory from 64M to 64T, such as "48G" or "80%"\n'),
     (with_instance(memory_max=64), 'chat.memory_max: 64 is refused: must be text, such as "48G" or "80%"'),
     (with_host(driver={"power_w": "280W"}), "driver.power_w: '280W' is refused: must be a whole number: 280, without"),
     (with_host(_sudo="yes"), "rig1._sudo: 'yes' is refused: must be True or False, without quotes"),

@@ -272,10 +272,10 @@ def test_settings_name_instances_on_demand_and_who_may_have_others_stopped() -> 
 def test_a_plan_names_models_on_demand_and_who_may_have_others_stopped() -> None:
     chat, code = replace_start(sample_instance("chat"), "on-demand"), sample_instance("code", port=8021)
     gateway = Gateway.model_validate({"listeners": LISTENERS})
-    (line,) = [one for one in describe_access((chat, code), gateway) if one.startswith("requests start")]
+    (line,) = [one for one in describe_access((chat, code), gateway) if one.startswith("requests load")]
     name = chat.model_name
-    assert line.startswith(f"requests start {name} (chat); those of desk, office may have an idle model stopped")
-    assert not [one for one in describe_access((code,), gateway) if one.startswith("requests start")]
+    assert line.startswith(f"requests load {name} (chat); those at desk, office may have an idle model stopped")
+    assert not [one for one in describe_access((code,), gateway) if one.startswith("requests load")]
 
 
 def test_without_instances_on_demand_nothing_waits() -> None:

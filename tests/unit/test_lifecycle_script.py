@@ -1,6 +1,8 @@
 """Instances that are started and stopped by hand: the script on a folder that stands in for a host, and the verbs."""
 
 import json
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,9 +80,31 @@ def test_one_that_does_not_start_is_reported_with_its_output(host: LifecycleHost
     found = host.run_rehash("restart")
     assert not found.is_right("restart")
     assert found.describe_outcome("restart") == [
-        "chat: failed (dead), last log lines:",
+        "chat: failed (dead); last log lines:",
         "  cudaMalloc failed: out of memory",
     ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "lines"),
+    [
+        ("", True, ["chat: has answered, and is asleep again: another instance needed its memory"]),
+        ("chat: it needs 9 MiB of the host", False, ["chat: inactive (dead): it needs 9 MiB of the host"]),
+        ("Traceback\nno socket", False, ["chat: inactive (dead): no socket"]),
+    ],
+)
+def test_one_on_demand_may_sleep_again_once_it_has_answered(
+    host: LifecycleHost, monkeypatch: pytest.MonkeyPatch, answer: str, right: bool, lines: list[str]
+) -> None:
+    instance = replace(host.rig.instances[0], start="on-demand")
+    ask = f"if printf {shlex.quote(answer)} | grep .; then false; fi"  # the residency service's client
+    script = start_stop_by_hand.render_lifecycle_script(host.rig.roots, (instance,), "start", ["chat"], "{}")
+    command = next(line for line in script.splitlines() if "residency.json start chat" in line)
+    host.set_systemctl_answer("state", "inactive\n")
+    write_stand_in(host.systemctl.parent, "journalctl", "true")
+    done = host.run_script(script.replace(command, f"if text=$({ask}); then"))
+    found = start_stop_by_hand.parse_outcome(done.stdout.splitlines())
+    assert (found.is_right("start"), found.describe_outcome("start")) == (right, lines)
 
 
 @pytest.mark.parametrize("recompile", [False, True])

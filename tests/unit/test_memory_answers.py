@@ -12,6 +12,7 @@ from rigwright.engines.memory_assessment import DRIVER_RESERVE
 from rigwright.memory_answers import FitRow, assess_rig
 from rigwright.memory_records import AcceptedRecords, StartMemory, as_measurements
 from rigwright.model.instance import Instance
+from rigwright.model.instance_schema import OnDemandEntry
 from rigwright.supply.artefact import GgufMetadata, KvCacheSize
 from tests.unit.samples import sample_artefact, sample_card, sample_instance, sample_parts, sample_rig
 from tests.unit.vllm_samples import vllm_instance
@@ -76,6 +77,57 @@ def test_instances_in_ram_see_each_other() -> None:
     assert [row.verdict for row in most.values()] == ["fits", "fits"]
     assert assess(first, replace(second, start="on-demand"), book=book)["a"].verdict == "fits"
     assert assess(first, second, book=record_start(first, 600 << 20, 200 << 20))["a"].verdict == "room unknown"
+
+
+def limited(
+    *instances: Instance, budget: str | None = None, book: AcceptedRecords | None = None, context: int | None = None
+) -> dict[str, FitRow]:
+    """The answers for a box without a card."""
+    rig = replace(sample_rig(*instances), on_demand=OnDemandEntry(host_memory=budget))
+    measured = as_measurements({"box": book}) if book else []
+    return {row.instance: row for row in assess_rig("box", rig, instances, measured, book, context)}
+
+
+def test_an_instance_on_demand_in_ram_has_the_budget_of_the_residency_service() -> None:
+    first = replace(locked_instance("a", GIB // 2), start="on-demand")
+    book = record_start(first, 600 << 20, 4 * GIB, others=0, MemTotal=8 * GIB)
+    assert limited(first, book=book)["a"].verdict == "fits"
+    for budget, verdict in (("1G", "fits"), ("500M", "does not fit"), ("5%", "does not fit"), ("90%", "fits")):
+        row = limited(first, budget=budget, book=book)["a"]
+        assert (row.verdict, row.first_start) == (verdict, 0), budget
+        assert row.answer is not None
+        assert row.answer.largest_context != 0 or verdict != "fits"
+    # one at boot is not the service's
+    assert limited(replace(first, start="boot"), budget="500M", book=book)["a"].verdict == "fits"
+    warm = replace(locked_instance("b", GIB // 2), start="on-demand", keep_warm=True)
+    both = record_start(warm, 600 << 20, 4 * GIB, others=0, MemTotal=8 * GIB).instances["b"]
+    known = book.with_records("b", list(both))
+    assert limited(first, warm, budget="2G", book=known)["a"].verdict == "fits"
+    assert limited(first, warm, budget="1G", book=known)["a"].verdict == "does not fit"
+
+
+def test_a_first_start_that_the_residency_service_refuses_does_not_count_as_one_that_fits() -> None:
+    first = replace(locked_instance("a", GIB // 2), start="on-demand")
+    # 512 MiB of weights, 3 MiB of KV cache and 512 MiB count for it
+    for budget, verdict, refused in (("1G", "may not fit", True), ("400M", "does not fit", True)):
+        row = limited(first, budget=budget)["a"]
+        assert (row.verdict, bool(row.first_start)) == (verdict, refused), budget
+        assert "its first start counts as 1.0 GiB of " in row.description
+    assert limited(first, budget="8G")["a"].verdict == "room unknown"
+    assert limited(first)["a"].verdict == "room unknown"
+    near = record_start(first, 600 << 20, 4 * GIB, others=0, MemTotal=8 * GIB)
+    row = limited(first, budget="1G", book=near, context=16384)["a"]
+    assert row.answer is not None
+    assert (row.answer.prediction.basis, row.verdict) == ("neighbour", "may not fit")
+
+
+def test_the_limit_of_a_unit_makes_a_larger_need_doubtful() -> None:
+    instance = replace(locked_instance("a", GIB // 2), memory_max="300M")
+    book = record_start(instance, 600 << 20, 4 * GIB, others=0, MemTotal=8 * GIB)
+    assert assess(instance, book=book)["a"].verdict == "may not fit"
+    assert assess(instance)["a"].verdict == "may not fit"
+    assert assess(replace(instance, memory_max="2G"), book=book)["a"].verdict == "fits"
+    assert assess(replace(instance, memory_max="2G"))["a"].verdict == "room unknown"
 
 
 def test_a_neighbour_that_stays_loaded_takes_its_memory() -> None:

@@ -16,6 +16,7 @@ from checks import Drift, test_serving
 from checks.asleep_instances import is_asleep_for
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host.residency import read_residency
+from cli.failed_serving import describe_observed_serving
 from rigwright.gateway.secrets_distribution import RESIDENCY_SOCKET, RESIDENCY_UNIT, ROUTER
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER
 from rigwright.inventory import load_rig
@@ -168,11 +169,28 @@ def test_a_card_of_unknown_need_is_needed_as_a_whole_and_others_by_weights_and_m
     assert 1536 * MIB < found <= card.vram_mib * MIB
 
 
+def test_after_a_failed_deploy_instances_that_are_asleep_are_named() -> None:
+    found = converged_state(AIM, processes={**RIGHT, CODE: ASLEEP})
+    assert describe_observed_serving(found) == "generation 1 is served (chat); requests load code"
+    assert describe_observed_serving(replace(found, processes={**RIGHT, CHAT: ASLEEP, CODE: ASLEEP})) == (
+        "no instance runs there; requests load code"
+    )
+    without = {**RIGHT, CHAT: ASLEEP, CODE: ASLEEP, RESIDENCY_UNIT: ASLEEP}
+    assert describe_observed_serving(replace(found, processes=without)) == "no instance runs there"
+
+
+def test_an_instance_that_has_no_unit_yet_is_not_stopped_before_its_proof() -> None:
+    for found, stop in ((ObservedServing(), ()), (converged_state(BEFORE), (CODE,))):
+        made = way(found)
+        assert made is not None
+        assert (made.prove, tuple(one for one in made.stop if one == CODE)) == ((CODE,), stop)
+
+
 def test_a_start_by_hand_goes_through_the_ledger() -> None:
     rig = on_demand_rig()
     text = render_lifecycle_script(rig.roots, rig.instances, "start", ["chat", "code"], "holder")
     (line,) = [line for line in text.splitlines() if "residency.json start code" in line]
-    assert line.startswith(f"timeout {rig.instances[-1].variant.ready_timeout + 30} /usr/bin/python3 ")
+    assert line.startswith(f"if text=$(timeout {rig.instances[-1].variant.ready_timeout + 30} /usr/bin/python3 ")
     assert f"systemctl start {CHAT} " in text
     assert f"systemctl start {CODE}" not in text
 
@@ -215,6 +233,17 @@ def test_a_look_reads_why_the_last_start_failed_and_s01_reports_it(tmp_path: Pat
     survey = SurveyAnswers({"health": {"told": json.loads(json.dumps(asdict(facts)))}})
     with pytest.raises(Drift, match="code has failed: its engine ended with status 3"):
         test_serving.test_active_and_wanted(survey, AIM, sample_instance("code", start="on-demand"))
+
+
+@pytest.mark.parametrize("generation", [None, GenerationObservation(1, "another", "another")])
+def test_s01_holds_for_one_that_is_asleep_after_a_rollback(generation: GenerationObservation | None) -> None:
+    asleep = replace(unit("inactive"), since_s=500.0)
+    facts = HealthFacts(
+        *({CODE: asleep}, {}, {}, {}, CommandResult(127, "", ""), (), ""), reboot=False, generation=generation
+    )
+    units = SimpleNamespace(property_value=lambda name, prop: "inactive")
+    survey = SurveyAnswers({}, _read={"health": facts, "units": units})
+    test_serving.test_active_and_wanted(survey, AIM, sample_instance("code", start="on-demand"))
 
 
 @pytest.mark.parametrize(

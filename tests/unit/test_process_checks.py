@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from checks import Drift, test_code, test_groups, test_process, test_serving
+from checks.service_processes import is_helper
 from checks.survey.accounts import SurveyGroup, SurveyUser
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host import processes
@@ -24,8 +25,9 @@ from checks.survey.processes import (
     split_command,
 )
 from checks.survey.section import SurveyScope
-from checks.survey.units import expected_units
+from checks.survey.units import ExpectedUnit, expected_units
 from rigwright.engines import kind_of
+from rigwright.gateway.secrets_distribution import RESIDENCY_UNIT
 from rigwright.plan.plan_inputs import build_target_state
 from rigwright.serving.instance_units import instance_variables
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
@@ -359,6 +361,28 @@ def test_code_that_an_engine_compiles_at_run_time_is_its_own(monkeypatch: pytest
 )
 def test_other_words_and_variables_of_a_carrier_are_reported(changed: dict[str, object]) -> None:
     assert set(red(with_process(declared_host(), CARRIER, **changed))) == {"S25"}
+
+
+@pytest.mark.parametrize(
+    ("unit", "exe", "pid", "own"),
+    [
+        (RESIDENCY_UNIT, "/usr/bin/systemctl", 8, True),
+        (RESIDENCY_UNIT, "/usr/lib/nvidia/current/nvidia-smi", 8, True),
+        (RESIDENCY_UNIT, "/usr/bin/systemctl", 7, False),
+        (RESIDENCY_UNIT, "/usr/bin/bash", 8, False),
+        (RESIDENCY_UNIT, "/tmp/systemctl", 8, False),
+        (CARRIER, "/usr/bin/systemctl", 8, False),
+    ],
+)
+def test_programs_that_the_residency_service_starts_for_a_moment_are_its_own(
+    unit: str, exe: str, pid: int, own: bool
+) -> None:
+    declared = ExpectedUnit(unit, "", "", "[Service]\nExecStart=/usr/bin/python3 /x\n")
+    helper = replace(FIRST, pid=pid, exe=exe, words=["systemctl", "show", CHAT], variables=[])
+    service = ServiceProcesses(7, "/x", "/usr/bin/python3", [helper], [], [])
+    assert is_helper(declared, service, helper) == own
+    # a deploy would restart each unit that this names
+    assert [CHAT in found for found in test_code._worded(declared, service, helper, "it has")] == [True] * (not own)
 
 
 def test_a_way_into_its_network_is_reported() -> None:

@@ -15,6 +15,7 @@ from checks.automatic_repairs import DriftedCheck, find_repairs
 from checks.remedy import instruction
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
+from checks.survey.units import SystemdEntry, UnitSurvey, expected_units
 from rigwright.model.roots import Roots
 from rigwright.plan.repairs import SET_ACCESS, Repair, is_added_path, parse_repair_report, render_repairs
 from tests.unit.host_states import rig_target_state
@@ -204,3 +205,15 @@ def test_a_service_is_restarted_for_code_that_a_start_replaces_and_not_for_chang
         f"{unit}'s worker process 8 runs /tmp/x, not /usr/bin/python3",
     ):
         assert repairs(stale, changed) == {Repair("restart", unit)}
+
+
+def test_the_recorder_of_a_start_is_no_addition_to_a_unit() -> None:
+    rig = sample_rig(sample_instance())
+    scope = SurveyScope(rig, rig_target_state(rig, sample_facts(), sample_build()))
+    folder, recorder = "/run/systemd/transient", f"rigwright_memory-chat-{'1' * 32}.service"
+    paths = [f"{folder}/{recorder}", f"{folder}/rigwright_memory-chat.service", f"/run/systemd/system/{recorder}"]
+    lying = [SystemdEntry(path, "", "") for path in paths]
+    units = UnitSurvey({}, lying, "", [], [], {}, {name: {} for name in expected_units(scope)}, {}, {}, [])
+    failed = DriftedCheck("U02", "", "", "", Drift("no drop-ins", "one", "x"))
+    found = find_repairs(SurveyAnswers({}, _read={"units": units}), scope, failed)
+    assert sorted(one.subject for one in found) == sorted(paths[1:])

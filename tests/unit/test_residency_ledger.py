@@ -16,6 +16,7 @@ from roles.residency.host.state import (
     Entry,
     InstanceSpec,
     LedgerState,
+    MemoryDevice,
     Observation,
     UnitObserved,
     Waiter,
@@ -343,3 +344,28 @@ def test_thousands_of_clients_cost_one_sort() -> None:
     state, actions = decide(specs, LedgerState({name: Entry(AWAKE) for name in specs}, waiters), Observation(5000.0))
     assert (len(actions), state.waiters) == (4096, [])
     assert CountedSince.compared < 60 * len(waiters)
+
+
+def test_failures_of_another_form_of_a_unit_do_not_count() -> None:
+    failed = Entry(failures=4, retry_at=400.0, reason="its engine ended with status 1", form="new")
+    seen = observe_units(100.0, None, one="inactive")
+    for form, reason in (("new", failed.reason), ("old", "")):
+        state = LedgerState({"one": replace(failed)}, [])
+        state, _ = decide({"one": InstanceSpec(SIX, form=form)}, state, seen)
+        entry = state.entries["one"]
+        assert (entry.reason, entry.retry_at > 100.0, bool(entry.failures), entry.form) == (
+            *(reason, bool(reason), bool(reason)),
+            form,
+        )
+
+
+def test_the_seconds_of_a_waiting_client_include_those_for_which_another_model_serves_at_least() -> None:
+    specs = {"one": InstanceSpec(SIX, seconds=3.0), "two": InstanceSpec(SIX, residence=15.0)}
+    entries = {"one": Entry(), "two": Entry(AWAKE, ready_at=95.0)}
+    state = LedgerState(entries, [Waiter("1", "one", 99.0)])
+    loaded = observe_units(100.0, MemoryDevice(10 * GIB, 6 * GIB, {"two": 6 * GIB}), one="inactive", two="active")
+    assert estimates(specs, state, 100.0, loaded) == {"1": "waiting 1 13"}
+    assert estimates(specs, state, 108.0, loaded) == {"1": "waiting 1 5"}
+    assert estimates(specs, state, 120.0, loaded) == {"1": "waiting 1 3"}
+    roomy = observe_units(100.0, MemoryDevice(20 * GIB, 6 * GIB, {"two": 6 * GIB}), one="inactive", two="active")
+    assert estimates(specs, state, 100.0, roomy) == {"1": "waiting 1 3"}

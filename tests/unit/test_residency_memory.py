@@ -36,6 +36,30 @@ def test_memory_of_other_processes_counts() -> None:
     assert made.answers[client] == "ready"
 
 
+@pytest.mark.parametrize(
+    ("device", "text"),
+    [
+        ("0", "it needs 6144 MiB of card 0, which has 5120"),
+        ("host", "it needs 6144 MiB of the host, which has 5120 for instances on demand"),
+    ],
+)
+def test_one_that_needs_more_than_there_ever_is_is_refused_at_once(device: str, text: str) -> None:
+    state = LedgerState({"one": Entry()}, [Waiter("1", "one", 100.0, proof=True)])
+    seen = Observation(100.0, {"one": UnitObserved()}, {device: MemoryDevice(5 * GIB, 0)})
+    _, actions = decide({"one": InstanceSpec({device: 6 * GIB})}, state, seen)
+    assert [one.text for one in actions] == [f"refused memory 30 {text}"]
+
+
+def test_a_refusal_names_the_memory_of_instances_that_stay_loaded() -> None:
+    entries = {"warm": Entry(AWAKE), "one": Entry(short_since=80.0)}
+    specs = {"warm": InstanceSpec({"0": 5 * GIB}, keep_warm=True), "one": InstanceSpec(SIX)}
+    device = MemoryDevice(10 * GIB, 6 * GIB, {"warm": 5 * GIB})
+    seen = Observation(100.0, {"warm": UnitObserved("active"), "one": UnitObserved()}, {"0": device}, {"warm": 0})
+    _, actions = decide(specs, LedgerState(entries, [Waiter("1", "one", 80.0)]), seen)
+    text = "it needs 6144 MiB of card 0, of 10240; other processes have 1024, instances that stay loaded 5120"
+    assert f"refused memory 30 {text}" in [one.text for one in actions]
+
+
 def test_clients_are_refused_where_the_use_of_a_card_stays_unknown() -> None:
     state = LedgerState({"one": Entry()}, [Waiter("1", "one", 100.0)])
     specs = {"one": InstanceSpec(SIX)}

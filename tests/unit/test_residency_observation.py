@@ -67,7 +67,11 @@ def test_a_failure_names_its_reason_without_the_log() -> None:
     )
     row |= {"Result": "exit-code", "ExecMainStatus": "3"}
     assert observation.unit_state(row).reason == "its engine ended with status 3"
-    row |= {"ExecMainStatus": "0"}
+    row |= {"ExecMainStatus": "15", "ExecMainCode": "2"}
+    assert observation.unit_state(row).reason == "a step of its start failed"
+    row |= {"Result": "signal", "ExecMainStatus": "9"}
+    assert observation.unit_state(row).reason == "its engine was ended by signal 9"
+    row |= {"Result": "exit-code", "ExecMainStatus": "0", "ExecMainCode": "0"}
     assert observation.unit_state(row).reason == "its unit failed (exit-code)"
 
 

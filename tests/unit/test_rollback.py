@@ -13,7 +13,7 @@ from cli import main
 from cli.rollback_preview import describe_rollback
 from rigwright.host.systemd import UnitState
 from rigwright.model.roots import Roots
-from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, UnitUsage
+from rigwright.serving.serving_state import ObservedGeneration, ObservedServing, ObservedUnit, UnitUsage
 from roles.rollback import describe_rollback_refusal, find_rollback_target
 from tests.unit.host_states import CODE, CONFIG, host_generation, running_process
 from tests.unit.mapped_hosts import map_given_hosts
@@ -84,6 +84,12 @@ def test_a_dry_rollback_lists_what_stops_starts_and_restarts() -> None:
         "embed: start",
     ]
     assert "chat: restart (down while it loads)" in describe_rollback(served, {}, CONFIG, 1)
+    asleep = ObservedUnit("inactive", "dead", running=False)
+    kept = (host_generation(1, unit_states=(replace(chat, on_demand=True),)), served.generations[1])
+    assert list(describe_rollback(replace(served, generations=kept, processes={CHAT: asleep}), {}, CONFIG, 1)) == [
+        "chat: load once, as a proof that it serves; then it sleeps again",
+        "generation 1 interrupts nothing that is served now",
+    ]
     only_new = replace(served, processes={CHAT: running_process(chat)})
     assert list(describe_rollback(only_new, use, CONFIG, 1)) == [
         "embed: start",

@@ -16,6 +16,7 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.health import HEALTH, observe_state
 from cli import chat, check_serving, doctor, observed_box, plan, status
 from cli.instance_access import ClientAccess
+from rigwright.model.gateway_schema import Gateway
 from rigwright.operate.diagnosis_findings import HostEvidence
 from rigwright.operate.instance_health import BLANK_HOST_FACTS, HealthFacts, RotationObservation, RotationReason
 from rigwright.operate.instance_state import GenerationObservation
@@ -131,6 +132,25 @@ def test_each_verb_names_the_state(state: str, verb: str, monkeypatch: pytest.Mo
         assert sentence in said
     # the exit status of doctor follows from its findings; that of plan from refusals; that of chat from the answer
     assert code in (-1, 0 if ready else 1)
+
+
+def test_verbs_that_ask_at_the_own_socket_name_an_instance_on_demand_that_is_asleep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gateway = Gateway.model_validate({"listeners": {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}})
+    one = sample_instance(start="on-demand")
+    box = StateBox("box", sample_rig(one, gateway=gateway), SimpleNamespace(data={}))
+    interrupt: Any = SimpleNamespace(asked=False, open_client=lose_client, describe_error=str)
+    for facts, asleep in ((READY, False), (with_unit(active="inactive"), True)):
+        monkeypatch.setattr(observed_box, "read_health", lambda target, rig, facts=facts: facts)
+        (told,) = check_serving.verify_box(box, [one], ClientAccess(), interrupt, lambda *_: None, "rig.py")
+        command = "rigwright start rig.py chat --limit box"
+        text = f"chat is asleep, and only requests at the gateway load it; next: `{command}`" if asleep else ""
+        assert told.state == text
+        assert told.verdict == ("not as declared" if asleep else told.verdict)
+        assert chat._describe_down_state(box, one, "rig.py") == (f"box: {text}" if text else "")
+        (told,) = check_serving.verify_box(box, [one], ClientAccess(gateway=True), interrupt, lambda *_: None, "rig.py")
+        assert told.state == ""
 
 
 def test_a_host_without_a_look_is_unreachable_for_status(monkeypatch: pytest.MonkeyPatch) -> None:

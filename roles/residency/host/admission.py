@@ -156,9 +156,12 @@ class Admission:
 
     def _most_bytes(self, name: str, device: str) -> int:
         """The bytes that an instance can have once all others sleep that may."""
-        one = self.seen.devices[device]
+        return self.seen.devices[device].total - self.foreign(device) - self._warm_bytes(name, device)
+
+    def _warm_bytes(self, name: str, device: str) -> int:
+        """The bytes of others that stay loaded."""
         warm = [other for other in self._in_phase(*LOADED) if other != name and self.specs[other].keep_warm]
-        return one.total - self.foreign(device) - sum(self.reserved(other, device) for other in warm)
+        return sum(self.reserved(other, device) for other in warm)
 
     def _may_go(self, name: str, waiting: str) -> bool:
         shares = self.specs[name].need.keys() & self.specs[waiting].need.keys()
@@ -218,6 +221,13 @@ class Admission:
         """Refuse clients if no memory can become free; not at once, for a driver gives it back late."""
         need = self.specs[name].need
         entry = self.state.entries[name]
+        for device, size in need.items():
+            if size > (total := self.seen.devices[device].total):
+                # it never has the memory, so no wait can help
+                text = f"it needs {size // MIB} MiB of {describe_device(device)}, which has {total // MIB}"
+                text += " for instances on demand" if device == HOST else ""
+                self.refusals += [(waiter, refusal("memory", REFUSED_S, text)) for waiter in waiters]
+                return
         if entry.short_since is None or self._has_unmeasured_start(need):
             entry.short_since = self.seen.now
         if self.seen.now - entry.short_since < PATIENCE_S:
@@ -225,7 +235,9 @@ class Admission:
         for device, size in need.items():
             found = self.seen.devices[device]
             text = f"it needs {size // MIB} MiB of {describe_device(device)}, of {found.total // MIB}; other processes "
-            text += f"have {self.foreign(device) // MIB}, instances that stay loaded the rest"
+            text += f"have {self.foreign(device) // MIB}"
+            if warm := self._warm_bytes(name, device):
+                text += f", instances that stay loaded {warm // MIB}"
             if size > self._most_bytes(name, device):
                 self.refusals += [(waiter, refusal("memory", REFUSED_S, text)) for waiter in waiters]
                 return

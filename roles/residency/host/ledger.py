@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .admission import ARRIVAL_S, Admission
 from .state import (
@@ -241,7 +241,10 @@ def decide(
         step.refuse(name, "forbidden", 60.0, "it is no instance on demand")
         del entries[name]
     for name in specs:
-        entries.setdefault(name, Entry())
+        entry = entries.setdefault(name, Entry())
+        if entry.form != specs[name].form:
+            # failures of another variant, or of another generation's, do not count for it
+            entry.form, entry.failures, entry.retry_at, entry.reason = specs[name].form, 0, 0.0, ""
         if name in seen.units:
             step.reconcile(name, seen.units[name])
             step.update_use(name)
@@ -279,8 +282,17 @@ def admit_clients(
     return step.state, list(step.actions)
 
 
-def estimates(specs: Mapping[str, InstanceSpec], state: LedgerState, now: float) -> dict[str, str]:
-    """Client -> the line with its position and the seconds that its instance takes to load, `-` if unknown."""
+def estimates(
+    specs: Mapping[str, InstanceSpec], state: LedgerState, now: float, seen: Observation | None = None
+) -> dict[str, str]:
+    """Client -> the line with its position and the seconds until its instance is ready, `-` if unknown.
+
+    Args:
+        specs: Name -> the specification of each instance on demand.
+        state: The state.
+        now: The present time.
+        seen: The latest observation: of the memory that others have to leave first.
+    """
     queue = sorted(state.waiters, key=lambda one: (not one.proof, one.since, one.id))
     texts: dict[str, str] = {}
     for name in {one.instance for one in queue}:
@@ -288,5 +300,22 @@ def estimates(specs: Mapping[str, InstanceSpec], state: LedgerState, now: float)
         seconds = (entry and entry.load_seconds) or (spec and spec.seconds) or 0.0
         if entry and entry.phase == STARTING and seconds:
             seconds = max(1.0, seconds - (now - entry.since))
+        if entry and entry.phase == ASLEEP and seconds and seen:
+            seconds += _seconds_to_room(specs, state, name, replace(seen, now=now))
         texts[name] = str(math.ceil(seconds)) if seconds else "-"
     return {one.id: f"waiting {place} {texts[one.instance]}" for place, one in enumerate(queue, 1)}
+
+
+def _seconds_to_room(specs: Mapping[str, InstanceSpec], state: LedgerState, name: str, seen: Observation) -> float:
+    """Seconds that the first instance in the way of a sleeping one serves at least; 0 where none is."""
+    if name not in specs or not (devices := specs[name].need.keys()) <= seen.devices.keys():
+        return 0.0
+    coming = Admission(specs, state, seen).coming
+    if all(size <= coming[device] for device, size in specs[name].need.items()):
+        return 0.0
+    ways = [
+        (specs[one].residence - (seen.now - entry.ready_at)) * (entry.phase == AWAKE)
+        for one, entry in state.entries.items()
+        if one in specs and entry.phase in (AWAKE, LEAVING) and specs[one].need.keys() & devices
+    ]
+    return max(0.0, min(ways, default=0.0))

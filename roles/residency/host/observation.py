@@ -27,7 +27,7 @@ MIB = 1 << 20
 SYSTEMCTL_S, SMI_S, ADMIN_S = 20.0, 20.0, 5.0
 SAMPLE_S, RECENT_S = 0.5, 2.0  # between two questions to nvidia-smi, and for which its answer counts
 FILE_BYTES, ANSWER_BYTES = 1 << 20, 1 << 20  # of /proc/sys the kernel refuses a read of 4 MiB, whatever is there
-SHOWN = ("Id", "ActiveState", "SubState", "Result", "Job", "ControlGroup", "ExecMainStatus")
+SHOWN = ("Id", "ActiveState", "SubState", "Result", "Job", "ControlGroup", "ExecMainCode", "ExecMainStatus")
 CARD_ROW = re.compile(r"(\d{1,3}), (GPU-[0-9a-fA-F-]{4,64}|[0-9A-Za-z-]{4,80}), (\d{1,9}), (\d{1,9})")
 APP_ROW = re.compile(r"(\d{1,9}), (GPU-[0-9a-fA-F-]{4,64}|[0-9A-Za-z-]{4,80}), (\d{1,9}|\[[A-Za-z /]{1,40}\])")
 MEMINFO_ROW = re.compile(r"(MemTotal|MemAvailable): +(\d{1,15}) kB")
@@ -37,6 +37,8 @@ RESULTS = {
     "protocol": "it did not start as its unit declares",
     "start-limit-hit": "it failed too often in a short time",
 }
+KILLED = ("2", "3")
+"""`ExecMainCode` of a process that a signal has ended (waitid(2))."""
 
 
 def read(path: str) -> str:
@@ -71,10 +73,7 @@ def unit_state(row: Mapping[str, str]) -> UnitObserved:
     """The state of a unit by its properties."""
     active, sub, result = row.get("ActiveState", ""), row.get("SubState", ""), row.get("Result", "success")
     queued = row.get("Job", "0") not in ("", "0")
-    status = row.get("ExecMainStatus", "")
-    # a start may fail before its engine does
-    other = f"its engine ended with status {status}" if status not in ("", "0") else f"its unit failed ({result})"
-    reason = RESULTS.get(result, other)
+    reason = RESULTS.get(result) or _describe_end(row, result)
     if sub.startswith("auto-restart"):
         state = "restarting"
     elif active in ("active", "reloading"):
@@ -86,6 +85,18 @@ def unit_state(row: Mapping[str, str]) -> UnitObserved:
     else:
         state = active if active in ("activating", "deactivating") else "inactive"
     return UnitObserved(state, result, reason)
+
+
+def _describe_end(row: Mapping[str, str], result: str) -> str:
+    """Why a unit failed, by the end of its engine."""
+    status, is_killed = row.get("ExecMainStatus", ""), row.get("ExecMainCode") in KILLED
+    # a start may fail before its engine does
+    if status in ("", "0"):
+        return f"its unit failed ({result})"
+    if is_killed and result == "exit-code":
+        # systemd ended the engine then
+        return "a step of its start failed"
+    return f"its engine was ended by signal {status}" if is_killed else f"its engine ended with status {status}"
 
 
 def show_units(units: Mapping[str, str]) -> tuple[dict[str, UnitObserved], dict[str, str]]:

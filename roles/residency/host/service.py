@@ -106,7 +106,8 @@ class Residency:
             limit, uuid = share_of_host(str(one["memory_max"]), device), sample.uuids.get(device, "")
             need[device] = measure_need(starts, device, uuid, int(floor), total, limit)
         seconds, residence = load_seconds(starts), float(one["residence"])
-        return InstanceSpec(need, int(one["priority"]), float(one["idle"]), bool(one["keep_warm"]), residence, seconds)
+        numbers = (int(one["priority"]), float(one["idle"]), bool(one["keep_warm"]), residence, seconds)
+        return InstanceSpec(need, *numbers, str(one["fingerprint"]))
 
     # -- observation --------------------------------------------------------------------------------------------------
 
@@ -242,7 +243,7 @@ class Residency:
         while True:
             now = observation.monotonic()
             due = [one.id for one in self.state.waiters if now - self.lines.get(one.id, -LINES_S) >= LINES_S]
-            lines = estimates(self.known, self.state, now) if due else {}
+            lines = estimates(self.known, self.state, now, self.seen) if due else {}
             for client in due:
                 self.lines[client] = now
                 self.tell(client, lines[client])

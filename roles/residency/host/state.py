@@ -32,6 +32,8 @@ class InstanceSpec:
     """Seconds for which it stays loaded at least."""
     seconds: float = 0.0
     """That a load takes, by the record of an earlier one; 0 if unknown."""
+    form: str = ""
+    """The digest of its unit and what that starts."""
 
 
 @dataclass
@@ -51,6 +53,8 @@ class Entry:
     retry_at: float = 0.0
     reason: str = ""
     """Of the last failure."""
+    form: str = ""
+    """That of its unit which the failures are of."""
     seen_starting: bool = False
     """Whether its unit was seen to carry out the order to start."""
     short_since: float | None = None
