@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rigwright.engines import kind_of
 from rigwright.engines.computed_memory import compute_memory
@@ -186,3 +186,8 @@ def share_cards(totals: Mapping[int, int], needs: Mapping[str, Mapping[int, int]
     """
     taken = {card: sum(cards.get(card, 0) for one, cards in needs.items() if one != name) for card in totals}
     return {card: max(0, size - taken[card]) for card, size in totals.items()}
+
+
+def without_room(one: MemoryAssessment) -> MemoryAssessment:
+    """It where nothing is known about free memory."""
+    return replace(one, room=(), verdict=None, largest_context=None, most_parallel=None)
