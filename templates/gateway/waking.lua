@@ -148,15 +148,15 @@ local function next_line(reader)
   end
 end
 
-local function connect(request, name)
+-- `age`: the milliseconds that the request has waited, for a service that knows that word.
+local function connect(request, name, age)
   local var, socket = ngx.var, ngx.socket.tcp()
   socket:settimeouts(1000 * CONNECT, 1000 * CONNECT, relay.LOOK)
   local may_evict = waking.may_evict(request) and 1 or 0
   local key = request.key ~= "" and request.key or "-"
   if not socket:connect("unix:" .. settings.wake.socket) then return nil end
-  local age = 1000 * (clock.now() - request.wake.began)
-  local line = ("wake %s %s %s %d %d\n"):format(name, var.server_name, key, may_evict, age)
-  if not socket:send(line) then return nil end
+  local line = ("wake %s %s %s %d"):format(name, var.server_name, key, may_evict)
+  if not socket:send(line .. (age and (" %d\n"):format(age) or "\n")) then return nil end
   return { socket = socket, kept = "" }
 end
 
@@ -194,15 +194,20 @@ end
 -- Have an instance started; the outcome, as `listen` has it. A service that is restarted now and then in a long wait is
 -- none that ends again and again.
 local function start(request, name)
-  local failed = 0
+  local failed, is_understood = 0, true
   while failed < MOST_CONNECTIONS do
     if failed > 0 then ngx.sleep(PAUSE * failed) end
     local began = clock.now()
-    local reader = connect(request, name)
+    local reader = connect(request, name, is_understood and 1000 * (began - request.wake.began))
     if reader then
       local word, seconds, text = listen(request, reader)
       reader.socket:close()
-      if word ~= "closed" then return word, seconds, text end
+      -- after a rollback, the service of an earlier generation refuses what it cannot read
+      if word == "forbidden" and is_understood then
+        is_understood, failed = false, -1
+      elseif word ~= "closed" then
+        return word, seconds, text
+      end
       if clock.now() - began >= STEADY then failed = 0 end
     end
     failed = failed + 1

@@ -116,6 +116,41 @@ def test_a_service_may_be_silent_as_long_as_systemd_lets_it_start(lua: NginxLua,
     assert "does not answer" in sent[-1][1]
 
 
+@pytest.mark.parametrize(
+    ("refused", "lines", "outcome"),
+    [
+        ({"5"}, ["wake one lan - 0 0", "wake one lan - 0"], "ready"),
+        ({"4", "5"}, ["wake one lan - 0 0", "wake one lan - 0"], "forbidden"),
+        ({"6"}, ["wake one lan - 0 0"], "ready"),
+    ],
+)
+def test_a_service_of_an_earlier_generation_is_asked_in_its_words(
+    lua: NginxLua, refused: set[str], lines: list[str], outcome: str
+) -> None:
+    """A stand-in for the service refuses lines of so many words after the first, as one that cannot read them."""
+    sent: list[str] = []
+
+    def receive(_: Any, most: int) -> str:
+        words = len(sent[-1].split()) - 1
+        return "refused forbidden 60 it is no instance on demand\n" if str(words) in refused else "ready\n"
+
+    done = {name: lambda *_: True for name in ("settimeouts", "connect", "close")}
+    ngx, settings, waking = lua.ngx, lua.require("settings"), lua.require("waking")
+    lua.require("clock").now = lambda: 0.0
+    send = {"send": lambda _, line: sent.append(line) or True, "receiveany": receive}
+    ngx.socket = lua.table({"tcp": lambda: lua.table({**done, **send})})
+    ngx.req, ngx.exec = lua.table({"http_version": lambda: 1.1}), lambda _: None
+    ngx.var.rw_path, ngx.var.server_name = "embeddings", "lan"
+    settings.wake = lua.table({"evict": lua.table({}), "socket": "", "wait": 120})
+    settings.models = lua.table({"tiny": lua.table({})})
+    waking.candidates = lambda _: lua.table(["one"])
+    # whatever the service says, an instance that is ready gets the request: only if it is to be so
+    lua.require("instances").number = lambda _: 1 if sent and outcome == "ready" else 0
+    request = lua.table({"key": "", "model": "tiny", "is_stream": False, "held": lua.table({})})
+    waking.wait(request, None)
+    assert ([line.strip() for line in sent], request.wake.outcome) == (lines, outcome)
+
+
 def relay(lua: NginxLua, pieces: Iterable[str | None]) -> tuple[Any, str, str]:
     """The answer that an engine sends in these pieces: its head, its body, and why it ended. None: it is silent."""
     coming = iter([*pieces])
