@@ -1,4 +1,4 @@
-"""Checks of instances on demand that are asleep: those of a process are skipped."""
+"""Checks of instances on demand that are not loaded: those of a process are skipped."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from checks.survey.answers import SurveyAnswers
 from checks.survey.health import HEALTH
 from rigwright.model.instance import Instance
 
+NOT_LOADED = ("inactive", "activating", "deactivating")
+"""States of the unit of an instance on demand whose process cannot be checked: it is asleep, starts for a client, or stops
+for another instance."""
 HOLD_ASLEEP = frozenset({"S01", "S03", "S04", "S07", "S09", "S11", "S15", "S26"})
-"""Checks of one instance that hold while it is asleep."""
+"""Checks of one instance that hold while it is not loaded."""
 
 
 def is_asleep_for(identifier: str, part: object, survey: SurveyAnswers | None) -> bool:
-    """Whether a check is about the process of an instance that is asleep.
+    """Whether a check is about the process of an instance that is not loaded.
 
     Args:
         identifier: The check.
@@ -25,11 +28,11 @@ def is_asleep_for(identifier: str, part: object, survey: SurveyAnswers | None) -
         return False
     look = survey.read(HEALTH)
     unit = look.units.get(part.unit)
-    return bool(unit and unit.active == "inactive" and part.name not in look.stopped)
+    return bool(unit and unit.active in NOT_LOADED and part.name not in look.stopped)
 
 
 def skip_asleep(check: HostCheck, survey: SurveyAnswers | None) -> None:
-    """Skip a check of the process of an instance that is asleep."""
+    """Skip a check of the process of an instance that is not loaded."""
     about, identifier = check.function.about, check.function.mark["identifier"]
     if about in ("instance", "offered") and is_asleep_for(identifier, check.params[about], survey):
-        pytest.skip("it is asleep: the next request loads it")
+        pytest.skip("it is not loaded now: requests load it")

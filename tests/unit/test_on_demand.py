@@ -275,10 +275,21 @@ def test_s26_compares_the_ledger_with_systemd(phase: str, active: str, since: fl
         test_serving.test_ledger_agrees(survey, instance)
 
 
-def test_a_sleeping_process_is_not_checked() -> None:
+@pytest.mark.parametrize("active", ["activating", "deactivating"])
+def test_s01_holds_for_one_that_starts_for_a_client_or_stops_for_another_instance(active: str) -> None:
+    facts = HealthFacts(*({CODE: unit(active)}, {}, {}, {}, CommandResult(127, "", ""), (), ""), reboot=False)
+    units = SimpleNamespace(property_value=lambda name, prop: active)
+    survey = SurveyAnswers({}, _read={"health": facts, "units": units})
+    test_serving.test_active_and_wanted(survey, AIM, sample_instance("code", start="on-demand"))
+    with pytest.raises(Drift):
+        test_serving.test_active_and_wanted(survey, AIM, sample_instance("code"))
+
+
+@pytest.mark.parametrize("active", ["inactive", "activating", "deactivating"])
+def test_a_process_that_is_not_loaded_is_not_checked(active: str) -> None:
     instance = sample_instance("code", start="on-demand")
     facts = HealthFacts(
-        *({CODE: unit("inactive")}, {}, {}, {}, CommandResult(127, "", ""), (), ""), reboot=False, residency={}
+        *({CODE: unit(active)}, {}, {}, {}, CommandResult(127, "", ""), (), ""), reboot=False, residency={}
     )
     survey = SurveyAnswers({"health": {"told": json.loads(json.dumps(asdict(facts)))}})
     assert is_asleep_for("S02", instance, survey)

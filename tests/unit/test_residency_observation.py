@@ -63,7 +63,7 @@ def test_states_of_a_unit(row: dict[str, str], expected: str) -> None:
 def test_a_failure_names_its_reason_without_the_log() -> None:
     row = {"ActiveState": "activating", "SubState": "auto-restart", "Result": "oom-kill"}
     assert observation.unit_state(row) == UnitObserved(
-        "restarting", "oom-kill", "the kernel ended it, for memory was exhausted"
+        "restarting", "oom-kill", "the kernel ended it for lack of memory"
     )
     row |= {"Result": "exit-code", "ExecMainStatus": "3"}
     assert observation.unit_state(row).reason == "its engine ended with status 3"

@@ -33,7 +33,7 @@ APP_ROW = re.compile(r"(\d{1,9}), (GPU-[0-9a-fA-F-]{4,64}|[0-9A-Za-z-]{4,80}), (
 MEMINFO_ROW = re.compile(r"(MemTotal|MemAvailable): +(\d{1,15}) kB")
 RESULTS = {
     "timeout": "it did not answer within the time that its start has",
-    "oom-kill": "the kernel ended it, for memory was exhausted",
+    "oom-kill": "the kernel ended it for lack of memory",
     "protocol": "it did not start as its unit declares",
     "start-limit-hit": "it failed too often in a short time",
 }
