@@ -10,8 +10,8 @@ from checks.survey.health import HEALTH
 from rigwright.model.instance import Instance
 
 NOT_LOADED = ("inactive", "activating", "deactivating")
-"""States of the unit of an instance on demand whose process cannot be checked: it is asleep, starts for a client, or stops
-for another instance."""
+"""States of the unit of an instance on demand whose process cannot be checked: it is asleep, starts for a client, or
+stops for another instance."""
 HOLD_ASLEEP = frozenset({"S01", "S03", "S04", "S07", "S09", "S11", "S15", "S26"})
 """Checks of one instance that hold while it is not loaded."""
 
