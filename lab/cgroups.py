@@ -13,7 +13,7 @@ from lab.machine_requirements import cgroup_hierarchies
 
 END_LIMIT = 60  # seconds processes may take to die of SIGKILL
 # of version 2, for limits of units inside a host
-CONTROLLERS = {"cpu", "io", "memory", "pids"}
+CONTROLLERS = ("cpu", "io", "memory", "pids")
 
 
 def join_cgroup(name: str) -> None:
@@ -27,10 +27,9 @@ def join_cgroup(name: str) -> None:
 
 
 def _pass_controllers_on(cgroup: Path) -> None:
-    # version 1 has none to pass on; another owner of the machine's cgroups may keep them
-    with suppress(OSError):
-        there = (cgroup / "cgroup.controllers").read_text().split()
-        for controller in CONTROLLERS.intersection(there):
+    for controller in CONTROLLERS:
+        # version 1 has none to pass on, this machine may lack one, and another owner of its cgroups may keep one
+        with suppress(OSError):
             (cgroup / "cgroup.subtree_control").write_text(f"+{controller}")
 
 

@@ -7,6 +7,7 @@ systemd-nspawn. With --keep-unit, nspawn answers a reboot inside by exiting with
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
 import subprocess
@@ -55,19 +56,19 @@ def main() -> None:
     folder = Path(sys.argv[1])
     host = json.loads((folder / "host.json").read_text())
     # --keep-unit puts the payload below the caller's cgroup: two hosts in one would share every unit's cgroup inside.
-    # Only a cgroup without processes of its own passes its controllers on, so this process is beside that of the boot.
+    # A cgroup that passes controllers on takes no process, so this process and each boot have one of their own.
     cgroups.join_cgroup(f"{host['namespace']}/supervisor")
-    join_boot = partial(cgroups.join_cgroup, f"{host['namespace']}/boot")
     # only cgroup v2 inside, on any machine: a current distribution boots with it
     environment = os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
-    status = REBOOT
-    while status == REBOOT:
+    for boot in itertools.count():
         start_time_anew()
         # With a function to run in the child, subprocess does not vfork: before Linux 6.3 a child that shares memory
         # cannot enter another time namespace.
-        status = subprocess.call(boot_command(folder, host), env=environment, preexec_fn=join_boot)
+        join_own = partial(cgroups.join_cgroup, f"{host['namespace']}/boot-{boot}")
+        status = subprocess.call(boot_command(folder, host), env=environment, preexec_fn=join_own)
         print(f"{host['namespace']}: systemd-nspawn exited with {status}", flush=True)
-    sys.exit(status)
+        if status != REBOOT:
+            sys.exit(status)
 
 
 if __name__ == "__main__":
