@@ -142,6 +142,9 @@ def test_a_failure_takes_the_lesser_request_from_the_next_start(
     answered.touch()
     if is_out:
         out.touch()
+    folder, unmount = tmp_path / "folder", tmp_path / "umount"
+    unmount.write_text(f'#!/bin/sh\necho "$@" > {folder}\n')
+    unmount.chmod(0o755)
     lines = re.findall("^ExecStop(?:Post)?=.* sh -c '(.*)'$", AIM.files[f"units/{CODE}"], re.MULTILINE)
     assert len(lines) == 2 and all(lines)
     for line in lines:
@@ -149,8 +152,12 @@ def test_a_failure_takes_the_lesser_request_from_the_next_start(
             line.replace("$$", "$").replace(f"{LINKS}/code", str(link)).replace(f"/run/{ROUTER}/out/code", str(out))
         )
         script = script.replace(f"{STARTED_FROM_FOLDER}/{CODE}.answered", str(answered))
+        script = script.replace("/run/rigwright/instances/code", str(folder))
         assert "/run/" not in script
-        subprocess.run(["sh", "-c", script], env={"SERVICE_RESULT": result, "PATH": "/usr/bin:/bin"}, check=True)
+        path = f"{tmp_path}:/usr/bin:/bin"
+        subprocess.run(["sh", "-c", script], env={"SERVICE_RESULT": result, "PATH": path}, check=True)
+    # also one that it may lie on
+    assert folder.read_text().split()[-2:] == [str(folder)] * 2
     assert not link.is_symlink()
     assert answered.exists() == is_kept
     assert ".answered" not in AIM.files[f"units/{CHAT}"]
