@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -171,6 +175,45 @@ def test_only_a_whole_answer_of_nvidia_smi_says_what_is_free(
     sampler = observation.CardSampler()
     assert sampler.query({100: "one"})[0] == expected
     assert all(one.wait(10) is not None for one in sampler.processes), "none is left"
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """As many open descriptors as a service has with 1,100 clients that wait."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        for _ in range(1100):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        yield
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_cards_are_known_while_many_clients_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "smi"
+    program.write_text(f"#!/bin/sh\ncase $1 in --query-gpu=*) printf '{CARDS}' ;; *) printf '{APPS}' ;; esac\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(observation, "SMI", str(program))
+    expected = {"0": MemoryDevice(1200 * MIB, 700 * MIB, {"one": 690 * MIB})}
+    assert observation.CardSampler().query({100: "one"})[0] == expected
+
+
+def test_a_fault_of_the_question_leaves_cards_unknown_and_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(groups: object) -> dict[int, str]:
+        raise RuntimeError(groups)
+
+    monkeypatch.setattr(observation, "list_processes", fail)
+    sampler, answers = observation.CardSampler(), []
+    sampler.notify = lambda: answers.append(sampler.sample.devices)
+    for _ in range(2):
+        sampler.look({}, observation.monotonic())
+        assert sampler.thread
+        sampler.thread.join(10)
+    assert answers == [{}, {}], "the service hears of each answer"
+    assert capsys.readouterr().out.count("RuntimeError") == 1
 
 
 def test_the_kernel_tells_which_boot_it_is() -> None:

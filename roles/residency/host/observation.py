@@ -206,6 +206,8 @@ class CardSampler:
         self.sample = CardMemorySample()
         self.thread: threading.Thread | None = None
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.error = ""
+        """The fault of the latest question, which the journal has."""
 
     def look(self, groups: Mapping[str, str], since: float) -> Mapping[str, MemoryDevice]:
         """The cards as they are known, and ask anew if that is no longer recent; nothing without a recent answer.
@@ -224,7 +226,18 @@ class CardSampler:
 
     def _take(self, groups: Mapping[str, str]) -> None:
         began = monotonic()
-        devices, uuids = self.query(list_processes(groups))
+        devices: dict[str, MemoryDevice] = {}
+        uuids: dict[str, str] = {}
+        error = ""
+        try:
+            devices, uuids = self.query(list_processes(groups))
+        except Exception as found:
+            # without an answer of this thread, no model starts on a card
+            error = f"{type(found).__name__}: {found}"
+        if error and error != self.error:
+            with suppress(OSError):  # a journal that starts again
+                print(f"<4>the cards are unknown: {error!a}", flush=True)
+        self.error = error
         self.sample = CardMemorySample(devices, uuids or self.sample.uuids, began, monotonic())
         self.notify()
 
@@ -243,15 +256,15 @@ class CardSampler:
         if any(one.poll() is None for one in self.processes):
             raise TimeoutError("an earlier nvidia-smi cannot be ended")
         self.processes = []
-        for query in queries:
-            words = [SMI, query, "--format=csv,noheader,nounits"]
-            self.processes.append(
-                subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            )
         until = monotonic() + SMI_S
         try:
+            for query in queries:
+                words = [SMI, query, "--format=csv,noheader,nounits"]
+                self.processes.append(
+                    subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                )
             outputs = [read_answer(one, until) for one in self.processes]
-        except subprocess.SubprocessError:
+        except Exception:
             # they may be in the kernel, and end when the driver lets them
             for one in self.processes:
                 one.kill()
@@ -266,7 +279,11 @@ def read_answer(process: subprocess.Popen[bytes], until: float) -> bytes:
         subprocess.SubprocessError: it has not, or not until then.
     """
     found, pipe = b"", process.stdout
-    while pipe and len(found) <= ANSWER_BYTES and select.select([pipe], [], [], max(0.0, until - monotonic()))[0]:
+    # select(2) takes no descriptor from 1024 on, and each client that waits has one
+    poller = select.poll()
+    if pipe:
+        poller.register(pipe, select.POLLIN)
+    while pipe and len(found) <= ANSWER_BYTES and poller.poll(max(0.0, until - monotonic()) * 1000):
         if piece := os.read(pipe.fileno(), ANSWER_BYTES):
             found += piece
             continue
