@@ -33,6 +33,27 @@ def test_memory_of_a_card_by_instance_and_by_other_processes() -> None:
     assert found["1"].ours == {"one": 5 * MIB, "two": 0}
 
 
+@pytest.mark.parametrize("word", ["[N/A]", "[Not Supported]", "[GPU is lost]"])
+def test_a_word_without_a_figure_leaves_the_rest_known(word: str) -> None:
+    cards = f"0, {UUID}, 5000, 19000\n"
+    by_need = MemoryDevice(24000 * MIB, 5000 * MIB, {"one": 0, "two": 0}, frozenset({"one", "two"}))
+    owners = {100: "one", 101: "two"}
+    for apps in (f"{word}\n", f"{word}, {UUID}, {word}\n", f"{word}, {UUID}, 50\n"):
+        assert observation.parse_cards(cards, apps, owners)[0] == {"0": by_need}, apps
+    one = MemoryDevice(24000 * MIB, 5000 * MIB, {"one": 70 * MIB}, frozenset({"one"}))
+    apps = f"100, {UUID}, 70\n100, {word}, 50\n7, {UUID}, {word}\n"
+    assert observation.parse_cards(cards, apps, owners)[0] == {"0": one}
+    lost = f"1, {OTHER}, {word}, {word}\n2, {word}, 5, 5\n{word}\n"
+    assert observation.parse_cards(cards + lost, f"100, {OTHER}, 5\n", owners)[0].keys() == {"0"}
+
+
+@pytest.mark.parametrize("row", ["100, {}, 199,00", "100, {}, ERR!", "100, {}", "{}", "100, {}, [1]"])
+def test_one_row_that_is_none_makes_the_answer_void(row: str) -> None:
+    cards, apps = f"0, {UUID}, 5000, 19000\n", f"7, {UUID}, 50\n"
+    assert observation.parse_cards(cards, apps + row.format(UUID), {100: "one"}) == ({}, {})
+    assert observation.parse_cards(f"{cards}1, {OTHER}, ERR!, 5\n", apps, {}) == ({}, {})
+
+
 @given(st.text(), st.text())
 def test_any_output_of_nvidia_smi_gives_cards_or_none(cards: str, apps: str) -> None:
     found, uuids = observation.parse_cards(cards, apps, {})
