@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.stand_in_card import RESERVE_MIB, render_smi_of_card
 from roles.residency.host import observation
 from roles.residency.host.state import MemoryDevice, UnitObserved
 from tests.stand_ins.nvidia.package_contents import render_smi
@@ -162,6 +163,16 @@ def test_the_stand_in_for_nvidia_smi_tells_foreign_processes_apart(
     assert uuids["0"].startswith("GPU-")
     (tmp_path / "smi").write_text("#!/bin/sh\nexit 15\n")
     assert observation.CardSampler().query({}) == ({}, {}), "unknown is not free"
+
+
+def test_a_stand_in_card_has_a_part_that_is_neither_used_nor_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taken").write_text("100\n")
+    (tmp_path / "smi").write_text(render_smi_of_card(1200, str(tmp_path / "taken"), str(tmp_path / "fault")))
+    (tmp_path / "smi").chmod(0o755)
+    monkeypatch.setattr(observation, "SMI", str(tmp_path / "smi"))
+    assert observation.CardSampler().query({})[0]["0"].total == (1200 - RESERVE_MIB) * MIB
 
 
 CARDS, APPS = f"0, {UUID}, 700, 500\\n", f"100, {UUID}, 690\\n"
