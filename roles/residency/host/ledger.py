@@ -324,5 +324,7 @@ def _seconds_to_room(specs: Mapping[str, InstanceSpec], state: LedgerState, name
         (specs[one].residence - (seen.now - entry.ready_at)) * (entry.phase == AWAKE)
         for one, entry in state.entries.items()
         if one in specs and entry.phase in (AWAKE, LEAVING) and specs[one].need.keys() & devices
+        # one that stays loaded is never out of the way
+        if not specs[one].keep_warm
     ]
     return max(0.0, min(ways, default=0.0))

@@ -119,8 +119,8 @@ def parse_entries(rows: Mapping[str, Any], *, same_boot: bool) -> dict[str, Entr
     found = {}
     for name, row in rows.items():
         values = {one.name: row[one.name] for one in fields(Entry) if one.name in row}
-        entry = Entry(**values)
-        entry.others = [FormFailures(**one) for one in entry.others]
+        others = [FormFailures(**one) for one in values.pop("others", [])]
+        entry = Entry(**values, others=others)
         if entry.phase not in (ASLEEP, *LOADED) or not same_boot:
             entry = Entry(load_seconds=float(entry.load_seconds))
         found[str(name)] = entry
