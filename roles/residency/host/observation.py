@@ -118,7 +118,7 @@ def show_units(units: Mapping[str, str]) -> tuple[dict[str, UnitObserved], dict[
 def parse_rows(text: str, row: re.Pattern[str]) -> list[tuple[str, ...]] | None:
     """The rows of a table of nvidia-smi's, with nothing where it has no figure; None for any other text.
 
-    One row that is none makes all void: memory of an instance would count as that of others.
+    A single row of another form makes all void: memory of an instance would count as that of others.
     """
     found = []
     for line in filter(None, map(str.strip, text.splitlines())):
