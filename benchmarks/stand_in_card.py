@@ -8,11 +8,13 @@ from lab.hosts import LabHost
 
 CONFIG = "/etc/rigwright/current/residency.json"
 TAKEN = "/srv/stand-in-card-taken"
+RESERVE_MIB = 64
 # the residency service, which starts it, may write there
 FAULTS = "/run/rigwright/residency/fault"
 PROGRAM = """#!/usr/bin/python3 -IS
 # Stand-in for nvidia-smi with one card: each llama-server has as much memory of the card as of the host, and a file has
-# the use of another process. Queries and rows are those of the real program. Each file FAULTS.NAME.NUMBER has one query
+# the use of another process. What the driver keeps of the card is neither used nor free. Queries and rows are those of
+# the real program. Each file FAULTS.NAME.NUMBER has one query
 # never end (hang), end with a status, print something else (rubbish), or the first half of its answer.
 import glob, os, re, sys, time
 
@@ -50,7 +52,7 @@ elif fault == "rubbish":
     print("\\x1b[2J" + "?" * 4096)
     sys.exit()
 if sys.argv[1] == "--query-gpu=index,uuid,memory.used,memory.free":
-    text = f"0, {card}, {used}, {max(0, TOTAL - used)}\\n"
+    text = f"0, {card}, {used}, {max(0, TOTAL - RESERVE - used)}\\n"
 elif sys.argv[1] == "--query-compute-apps=pid,gpu_uuid,used_memory":
     text = "".join(f"{pid}, {card}, {size}\\n" for pid, size in rows.items())
 else:
@@ -59,11 +61,21 @@ sys.stdout.write(text[: len(text) // 2] if fault == "half" else text)
 """
 
 
+def render_smi_of_card(total: int, taken: str = TAKEN, faults: str = FAULTS) -> str:
+    """Its nvidia-smi, with the files of others' use and of faults."""
+    values = {"TOTAL": str(total), "RESERVE": str(RESERVE_MIB), "TAKEN": taken, "FAULTS": faults}
+    program = PROGRAM
+    for name, value in values.items():
+        program = program.replace(name, value)
+    return program
+
+
 def install_card(host: LabHost, total: int) -> None:
-    """Install a card with so many MiB, and no other process on it."""
+    """Install a card with so many MiB, of which the driver keeps some, and no other process on it."""
     take_of_card(host, 0)
-    program = PROGRAM.replace("TOTAL", str(total)).replace("TAKEN", TAKEN).replace("FAULTS", FAULTS)
-    host.run(f"printf %s {shlex.quote(program)} > /usr/bin/nvidia-smi && chmod 755 /usr/bin/nvidia-smi")
+    host.run(
+        f"printf %s {shlex.quote(render_smi_of_card(total))} > /usr/bin/nvidia-smi && chmod 755 /usr/bin/nvidia-smi"
+    )
 
 
 def take_of_card(host: LabHost, size: int) -> None:

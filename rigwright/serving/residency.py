@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from rigwright.engines import kind_of
 from rigwright.engines.known_issues import place_instance
+from rigwright.engines.memory_assessment import DRIVER_RESERVE
 from rigwright.engines.memory_fit import MIB
 from rigwright.gateway.gateway_units import ADMIN, WAKE_SOCKET, WAKE_STATES, GatewayFiles
 from rigwright.gateway.secrets_distribution import RESIDENCY, RESIDENCY_SOCKET, RESIDENCY_UNIT
@@ -31,6 +32,8 @@ PROGRAM = (
 )
 # Bytes that an engine takes beside weights and KV cache, of each card or of RAM, until its use was measured.
 CARD_MORE, HOST_MORE = 1536 * MIB, 512 * MIB
+# Bytes of an empty card that the driver has, or tells as used: a whole card is so much less, and no engine fits beside.
+EMPTY_CARD_USE = DRIVER_RESERVE + 384 * MIB
 TIMED_OUT = 124  # timeout(1)
 
 
@@ -48,12 +51,16 @@ def estimate_floor(rig: Rig, instance: Instance) -> dict[str, int]:
     kept = found.cache_bytes if found else 0
     if not cards:
         return {HOST: weights + kept + HOST_MORE}
-    if found is None:
-        # nothing is known of it: a card has room for nothing else
-        return {str(index): card.vram_mib * MIB for index, card in zip(instance.cards, cards, strict=True)}
-    each = (found.weights + kept) // len(cards) + CARD_MORE
-    shares = [int(card.vram_mib * MIB * found.share) if found.share < 1 else 0 for card in cards]
-    return {str(index): max(each, share) for index, share in zip(instance.cards, shares, strict=True)}
+    # where nothing is known of it, a card has room for nothing else
+    each = (found.weights + kept) // len(cards) + CARD_MORE if found else 0
+    share = found.share if found and found.share < 1 else 0.0 if found else 1.0
+    sizes = [_fit_empty_card(max(each, int(card.vram_mib * MIB * share)), card.vram_mib * MIB) for card in cards]
+    return {str(index): size for index, size in zip(instance.cards, sizes, strict=True)}
+
+
+def _fit_empty_card(size: int, whole: int) -> int:
+    """Bytes that count for a computed need: those that an empty card has, unless its need is more than a whole card."""
+    return size if size > whole else min(size, max(whole // 2, whole - EMPTY_CARD_USE))
 
 
 def render_residency_config(rig: Rig, units: tuple[InstanceUnit, ...]) -> str:

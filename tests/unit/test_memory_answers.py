@@ -255,6 +255,14 @@ def test_vllm_starts_only_where_its_share_of_the_whole_card_is_free() -> None:
         assert shared_room(0.92, foreign=whole - free) == room
 
 
+@pytest.mark.parametrize("foreign", [None, 616 << 20, 620 << 20, 3 * GIB])
+def test_a_first_start_that_needs_a_whole_card_is_refused_only_where_others_have_a_part(foreign: int | None) -> None:
+    known = record_start(locked_instance("a", cards=(0,)), GIB, 9 * GIB)
+    book = None if foreign is None else with_box_cards(known, foreign)
+    first = vllm_instance(gpu_memory_utilization=0.99, max_model_len=1024, start="on-demand")
+    assert bool(assess(first, book=book)["chat"].first_start) == (foreign == 3 * GIB)
+
+
 @pytest.mark.parametrize("share", [0.92, 0.99, 1.0])
 def test_without_a_record_the_reserve_is_the_drivers_and_the_rest_is_cudas(share: float) -> None:
     total = (CARD.vram_mib << 20) - DRIVER_RESERVE

@@ -17,6 +17,7 @@ from checks.asleep_instances import is_asleep_for
 from checks.survey.answers import SurveyAnswers
 from checks.survey.host.residency import read_residency
 from cli.failed_serving import describe_observed_serving
+from rigwright.engines.memory_fit import MemoryNeed
 from rigwright.gateway.secrets_distribution import RESIDENCY_SOCKET, RESIDENCY_UNIT, ROUTER
 from rigwright.host.systemd import LINKS, STARTED_FROM_FOLDER
 from rigwright.inventory import load_rig
@@ -29,7 +30,16 @@ from rigwright.serving.generation import parse_manifest
 from rigwright.serving.residency import estimate_floor
 from rigwright.serving.serving_state import ObservedServing, ObservedUnit
 from rigwright.serving.start_stop_by_hand import render_lifecycle_script
-from roles.residency.host.state import Entry, LedgerState
+from roles.residency.host.ledger import decide
+from roles.residency.host.state import (
+    Entry,
+    InstanceSpec,
+    LedgerState,
+    MemoryDevice,
+    Observation,
+    UnitObserved,
+    Waiter,
+)
 from roles.self_check.host.judgements import judge_services
 from tests.unit.host_states import CHAT, CODE, CONFIG, converged_state, running_process, target_generation
 from tests.unit.samples import OperatorFolder, chat_instances, sample_card, sample_entry, sample_instance, sample_rig
@@ -174,6 +184,26 @@ def test_a_card_of_unknown_need_is_needed_as_a_whole_and_others_by_weights_and_m
     made = sample_rig(sample_instance("code", cards=(0,), start="on-demand"), cards=(card,), gateway=GATEWAY)
     (found,) = estimate_floor(made, made.instances[0]).values()
     assert 1536 * MIB < found <= card.vram_mib * MIB
+
+
+@pytest.mark.parametrize(
+    "share", [pytest.param(None, id="unknown"), pytest.param(0.999, id="nearly all"), pytest.param(0.92, id="usual")]
+)
+def test_a_need_of_a_whole_card_fits_an_empty_one_without_the_drivers_part(
+    monkeypatch: pytest.MonkeyPatch, share: float | None
+) -> None:
+    card = sample_card("8.6").model_copy(update={"vram_mib": 143771})
+    need = MemoryNeed(20 << 30, "context", share=share) if share else None
+    monkeypatch.setattr("rigwright.serving.residency.kind_of", lambda _: SimpleNamespace(memory=lambda _: need))
+    made = sample_rig(sample_instance("code", cards=(0,), start="on-demand"), cards=(card,), gateway=GATEWAY)
+    floor = estimate_floor(made, made.instances[0])
+    assert floor["0"] >= 0.9 * card.vram_mib * MIB, "no engine fits beside it"
+    # as nvidia-smi tells of an H200: the driver's 616 MiB are neither used nor free
+    empty = {"0": MemoryDevice((143771 - 616) * MIB, 4 * MIB)}
+    seen = Observation(100.0, {"code": UnitObserved()}, empty)
+    state = LedgerState({"code": Entry()}, [Waiter("1", "code", 100.0, proof=True)])
+    _, actions = decide({"code": InstanceSpec(floor)}, state, seen)
+    assert [one.kind for one in actions] == ["start", "stay"]
 
 
 def test_after_a_failed_deploy_instances_that_are_asleep_are_named() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roles.residency.host import observation, service
-from roles.residency.host.state import AWAKE, LEAVING, Action, Entry, LedgerState, UnitObserved
+from roles.residency.host.state import AWAKE, LEAVING, Action, Entry, LedgerState, UnitObserved, Waiter
 
 
 class RecordingResidency(service.Residency):
@@ -105,3 +105,27 @@ def test_a_link_of_an_earlier_start_makes_no_instance_ready(made: RecordingResid
     (tmp_path / "chat").mkdir()
     (tmp_path / "chat/api.sock").touch()
     assert made.with_links(starting) == {"chat": UnitObserved("active")}
+
+
+def test_an_estimate_that_fails_ends_no_lines_to_clients(
+    made: RecordingResidency, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines: list[str] = []
+
+    def fail(*_: object) -> dict[str, str]:
+        raise RuntimeError
+
+    async def inform() -> None:
+        informing = asyncio.create_task(made.inform())
+        while len(lines) < 3 and not informing.done():
+            await asyncio.sleep(0)
+        informing.cancel()
+
+    monkeypatch.setattr(service, "estimates", fail)
+    monkeypatch.setattr(service, "INFORM_S", 0.0)
+    monkeypatch.setattr(service, "LINES_S", 0.0)
+    monkeypatch.setattr(made, "tell", lambda client, line: lines.append(f"{client}: {line}"))
+    made.state.waiters.append(Waiter("1", "chat", 0.0))
+    asyncio.run(inform())
+    assert lines == ["1: waiting 1 -"] * 3
+    assert capsys.readouterr().out.count("RuntimeError") == 1, "the journal has it once"

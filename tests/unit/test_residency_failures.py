@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from roles.residency.host.ledger import decide
 from roles.residency.host.state import (
+    AWAKE,
     LEAVING,
     STARTING,
     STOPPING,
@@ -15,9 +20,12 @@ from roles.residency.host.state import (
     Observation,
     UnitObserved,
     Waiter,
+    parse_entries,
 )
 from roles.residency.host.wake_states import render_wake_states
 from tests.unit.simulated_box import CARD, GIB, SIX, TWO, box, kinds, observe_units
+
+FREE = MemoryDevice(10 * GIB, 0)
 
 
 def test_a_failed_start_answers_all_its_clients_and_backs_off() -> None:
@@ -69,6 +77,42 @@ def test_a_failed_instance_is_named_until_it_serves() -> None:
     assert (made.units["one"].state, states()) == ("activating", "one failed 1\n")
     made.run(4)
     assert (made.units["one"].state, states()) == ("active", "")
+
+
+def test_failures_of_a_form_count_again_once_it_returns() -> None:
+    failed = Entry(failures=6, retry_at=400.0, reason="its engine ended with status 1", form="a")
+    state = LedgerState({"one": failed})
+    for form, failures in (("b", 0), ("a", 6), ("c", 0), ("d", 0), ("a", 6)):
+        # a service of each generation reads what the one before has written
+        rows = json.loads(json.dumps(state.to_json(), sort_keys=True))
+        state = LedgerState(parse_entries(rows, same_boot=True))
+        state, _ = decide({"one": InstanceSpec(SIX, form=form)}, state, observe_units(100.0, None, one="failed"))
+        entry = state.entries["one"]
+        assert (entry.form, entry.failures, entry.retry_at, entry.reason) == (
+            (form, failures, 400.0, failed.reason) if failures else (form, 0, 0.0, "")
+        )
+
+
+def test_only_the_latest_forms_that_failed_are_kept() -> None:
+    state = LedgerState({"one": Entry(failures=1, form="0")})
+    for number in range(1, 9):
+        state, _ = decide({"one": InstanceSpec(SIX, form=str(number))}, state, observe_units(100.0, None))
+        state.entries["one"].failures = number
+    assert [one.form for one in state.entries["one"].others] == ["5", "6", "7"]
+
+
+@pytest.mark.parametrize("phase", [STARTING, AWAKE, LEAVING])
+@pytest.mark.parametrize("unit", ["inactive", "failed", "deactivating", "restarting"])
+def test_the_end_of_another_form_is_no_failure_of_this_one(phase: str, unit: str) -> None:
+    entry = Entry(phase, since=50.0, seen_starting=True, form="a")
+    state = LedgerState({"one": entry}, [Waiter("1", "one", 90.0)])
+    state, actions = decide({"one": InstanceSpec(SIX, form="b")}, state, observe_units(100.0, FREE, one=unit))
+    assert (state.entries["one"].failures, state.entries["one"].reason) == (0, "")
+    is_over = unit in ("inactive", "failed")
+    assert kinds(actions) == ([("start", "one"), ("stay", "one")] if is_over else [("stop", "one")])
+    up = LedgerState({"one": entry}, [Waiter("1", "one", 90.0)])
+    up, _ = decide({"one": InstanceSpec(SIX, form="b")}, up, observe_units(100.0, FREE, one="activating"))
+    assert up.entries["one"].phase == STARTING
 
 
 def test_an_activation_that_stops_a_start_is_no_failure() -> None:

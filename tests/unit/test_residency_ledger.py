@@ -369,3 +369,6 @@ def test_the_seconds_of_a_waiting_client_include_those_for_which_another_model_s
     assert estimates(specs, state, 120.0, loaded) == {"1": "waiting 1 3"}
     roomy = observe_units(100.0, MemoryDevice(20 * GIB, 6 * GIB, {"two": 6 * GIB}), one="inactive", two="active")
     assert estimates(specs, state, 100.0, roomy) == {"1": "waiting 1 3"}
+    warm = {**specs, "warm": InstanceSpec(SIX, keep_warm=True)}
+    state.entries["warm"] = Entry(AWAKE, ready_at=10.0)
+    assert estimates(warm, state, 100.0, loaded) == {"1": "waiting 1 13"}, "one that stays loaded makes no room"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.stand_in_card import RESERVE_MIB, render_smi_of_card
 from roles.residency.host import observation
 from roles.residency.host.state import MemoryDevice, UnitObserved
 from tests.stand_ins.nvidia.package_contents import render_smi
@@ -27,6 +32,27 @@ def test_memory_of_a_card_by_instance_and_by_other_processes() -> None:
     assert uuids == {"0": UUID, "1": OTHER}
     assert found["0"] == MemoryDevice(24000 * MIB, 5000 * MIB, {"one": 4000 * MIB, "two": 0}, frozenset({"two"}))
     assert found["1"].ours == {"one": 5 * MIB, "two": 0}
+
+
+@pytest.mark.parametrize("word", ["[N/A]", "[Not Supported]", "[GPU is lost]"])
+def test_a_word_without_a_figure_leaves_the_rest_known(word: str) -> None:
+    cards = f"0, {UUID}, 5000, 19000\n"
+    by_need = MemoryDevice(24000 * MIB, 5000 * MIB, {"one": 0, "two": 0}, frozenset({"one", "two"}))
+    owners = {100: "one", 101: "two"}
+    for apps in (f"{word}\n", f"{word}, {UUID}, {word}\n", f"{word}, {UUID}, 50\n"):
+        assert observation.parse_cards(cards, apps, owners)[0] == {"0": by_need}, apps
+    one = MemoryDevice(24000 * MIB, 5000 * MIB, {"one": 70 * MIB}, frozenset({"one"}))
+    apps = f"100, {UUID}, 70\n100, {word}, 50\n7, {UUID}, {word}\n"
+    assert observation.parse_cards(cards, apps, owners)[0] == {"0": one}
+    lost = f"1, {OTHER}, {word}, {word}\n2, {word}, 5, 5\n{word}\n"
+    assert observation.parse_cards(cards + lost, f"100, {OTHER}, 5\n", owners)[0].keys() == {"0"}
+
+
+@pytest.mark.parametrize("row", ["100, {}, 199,00", "100, {}, ERR!", "100, {}", "{}", "100, {}, [1]"])
+def test_one_row_that_is_none_makes_the_answer_void(row: str) -> None:
+    cards, apps = f"0, {UUID}, 5000, 19000\n", f"7, {UUID}, 50\n"
+    assert observation.parse_cards(cards, apps + row.format(UUID), {100: "one"}) == ({}, {})
+    assert observation.parse_cards(f"{cards}1, {OTHER}, ERR!, 5\n", apps, {}) == ({}, {})
 
 
 @given(st.text(), st.text())
@@ -139,6 +165,16 @@ def test_the_stand_in_for_nvidia_smi_tells_foreign_processes_apart(
     assert observation.CardSampler().query({}) == ({}, {}), "unknown is not free"
 
 
+def test_a_stand_in_card_has_a_part_that_is_neither_used_nor_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taken").write_text("100\n")
+    (tmp_path / "smi").write_text(render_smi_of_card(1200, str(tmp_path / "taken"), str(tmp_path / "fault")))
+    (tmp_path / "smi").chmod(0o755)
+    monkeypatch.setattr(observation, "SMI", str(tmp_path / "smi"))
+    assert observation.CardSampler().query({})[0]["0"].total == (1200 - RESERVE_MIB) * MIB
+
+
 CARDS, APPS = f"0, {UUID}, 700, 500\\n", f"100, {UUID}, 690\\n"
 
 
@@ -171,6 +207,45 @@ def test_only_a_whole_answer_of_nvidia_smi_says_what_is_free(
     sampler = observation.CardSampler()
     assert sampler.query({100: "one"})[0] == expected
     assert all(one.wait(10) is not None for one in sampler.processes), "none is left"
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """As many open descriptors as a service has with 1,100 clients that wait."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        for _ in range(1100):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        yield
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_cards_are_known_while_many_clients_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "smi"
+    program.write_text(f"#!/bin/sh\ncase $1 in --query-gpu=*) printf '{CARDS}' ;; *) printf '{APPS}' ;; esac\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(observation, "SMI", str(program))
+    expected = {"0": MemoryDevice(1200 * MIB, 700 * MIB, {"one": 690 * MIB})}
+    assert observation.CardSampler().query({100: "one"})[0] == expected
+
+
+def test_a_fault_of_the_question_leaves_cards_unknown_and_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(groups: object) -> dict[int, str]:
+        raise RuntimeError(groups)
+
+    monkeypatch.setattr(observation, "list_processes", fail)
+    sampler, answers = observation.CardSampler(), []
+    sampler.notify = lambda: answers.append(sampler.sample.devices)
+    for _ in range(2):
+        sampler.look({}, observation.monotonic())
+        assert sampler.thread
+        sampler.thread.join(10)
+    assert answers == [{}, {}], "the service hears of each answer"
+    assert capsys.readouterr().out.count("RuntimeError") == 1
 
 
 def test_the_kernel_tells_which_boot_it_is() -> None:

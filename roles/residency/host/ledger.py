@@ -86,6 +86,14 @@ class _Step:
         self.act("stop", name)
         self.refuse(name, "failed", back_off, reason)
 
+    def take_form(self, name: str, form: str) -> None:
+        """Have an instance be another variant, or of another generation: failures count for their own form alone."""
+        entry, unit = self.state.entries[name], self.seen.units.get(name, UnitObserved())
+        entry.take_form(form)
+        if entry.phase in (STARTING, AWAKE, LEAVING) and unit.state not in ("active", "activating"):
+            # the other form has ended, and this one has not begun
+            self.enter(name, ASLEEP).sleep_next = False
+
     # -- one instance and its unit ------------------------------------------------------------------------------------
 
     def reconcile(self, name: str, unit: UnitObserved) -> None:
@@ -243,8 +251,7 @@ def decide(
     for name in specs:
         entry = entries.setdefault(name, Entry())
         if entry.form != specs[name].form:
-            # failures of another variant, or of another generation's, do not count for it
-            entry.form, entry.failures, entry.retry_at, entry.reason = specs[name].form, 0, 0.0, ""
+            step.take_form(name, specs[name].form)
         if name in seen.units:
             step.reconcile(name, seen.units[name])
             step.update_use(name)
@@ -317,5 +324,7 @@ def _seconds_to_room(specs: Mapping[str, InstanceSpec], state: LedgerState, name
         (specs[one].residence - (seen.now - entry.ready_at)) * (entry.phase == AWAKE)
         for one, entry in state.entries.items()
         if one in specs and entry.phase in (AWAKE, LEAVING) and specs[one].need.keys() & devices
+        # one that stays loaded is never out of the way
+        if not specs[one].keep_warm
     ]
     return max(0.0, min(ways, default=0.0))

@@ -28,8 +28,10 @@ SYSTEMCTL_S, SMI_S, ADMIN_S = 20.0, 20.0, 5.0
 SAMPLE_S, RECENT_S = 0.5, 2.0  # between two questions to nvidia-smi, and for which its answer counts
 FILE_BYTES, ANSWER_BYTES = 1 << 20, 1 << 20  # of /proc/sys the kernel refuses a read of 4 MiB, whatever is there
 SHOWN = ("Id", "ActiveState", "SubState", "Result", "Job", "ControlGroup", "ExecMainCode", "ExecMainStatus")
-CARD_ROW = re.compile(r"(\d{1,3}), (GPU-[0-9a-fA-F-]{4,64}|[0-9A-Za-z-]{4,80}), (\d{1,9}), (\d{1,9})")
-APP_ROW = re.compile(r"(\d{1,9}), (GPU-[0-9a-fA-F-]{4,64}|[0-9A-Za-z-]{4,80}), (\d{1,9}|\[[A-Za-z /]{1,40}\])")
+NO_FIGURE = r"\[[A-Za-z /]{1,40}\]"  # such as [N/A], [Not Supported] and [GPU is lost]
+CARD_UUID = "GPU-[0-9a-fA-F-]{4,64}|[0-9A-Za-z-]{4,80}"
+CARD_ROW = re.compile(rf"(\d{{1,3}}), ({CARD_UUID}|{NO_FIGURE})" + rf", (\d{{1,9}}|{NO_FIGURE})" * 2)
+APP_ROW = re.compile(rf"(\d{{1,9}}|{NO_FIGURE}), ({CARD_UUID}|{NO_FIGURE}), (\d{{1,9}}|{NO_FIGURE})")
 MEMINFO_ROW = re.compile(r"(MemTotal|MemAvailable): +(\d{1,15}) kB")
 RESULTS = {
     "timeout": "it did not answer within the time that its start has",
@@ -113,34 +115,48 @@ def show_units(units: Mapping[str, str]) -> tuple[dict[str, UnitObserved], dict[
     return states, groups
 
 
+def parse_rows(text: str, row: re.Pattern[str]) -> list[tuple[str, ...]] | None:
+    """The rows of a table of nvidia-smi's, with nothing where it has no figure; None for any other text.
+
+    A single row of another form makes all void: memory of an instance would count as that of others.
+    """
+    found = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if match := row.fullmatch(line):
+            found.append(tuple("" if value.startswith("[") else value for value in match.groups()))
+        elif re.fullmatch(NO_FIGURE, line):
+            found.append(("",) * row.groups)
+        else:
+            return None
+    return found
+
+
 def parse_cards(cards: str, apps: str, owners: Mapping[int, str]) -> tuple[dict[str, MemoryDevice], dict[str, str]]:
     """Cards by index as nvidia-smi lists them, and index -> UUID; nothing where its answer is no table.
 
     Args:
-        cards: Rows of index, UUID, MiB in use and MiB free.
-        apps: Rows of process, UUID and MiB.
+        cards: Rows of index, UUID, MiB in use and MiB free. A card without a figure is unknown.
+        apps: Rows of process, UUID and MiB. Instances count by their need where a row may be of theirs, and names none.
         owners: Process -> the instance that it belongs to.
     """
-    ours: dict[str, dict[str, int]] = {}
-    unmeasured: dict[str, set[str]] = {}
-    rows = [APP_ROW.fullmatch(line.strip()) for line in apps.splitlines()]
-    if rows and not any(rows):
-        # something else than a table: memory of instances would count as that of others
+    card_rows, app_rows = parse_rows(cards, CARD_ROW), parse_rows(apps, APP_ROW)
+    if card_rows is None or app_rows is None:
         return {}, {}
-    for row in rows:
-        if row and (owner := owners.get(int(row[1]))):
-            of_card = ours.setdefault(row[2], {})
-            if not row[3].isdigit():
-                unmeasured.setdefault(row[2], set()).add(owner)
-            of_card[owner] = of_card.get(owner, 0) + (int(row[3]) * MIB if row[3].isdigit() else 0)
-    found, uuids = {}, {}
-    for line in cards.splitlines():
-        if row := CARD_ROW.fullmatch(line.strip()):
-            used, free = int(row[3]) * MIB, int(row[4]) * MIB
-            of_card, unnamed = ours.get(row[2], {}), unmeasured.get(row[2], ())
-            found[row[1]] = MemoryDevice(used + free, used, of_card, frozenset(unnamed))
-            uuids[row[1]] = row[2]
-    return found, uuids
+    known = [row for row in card_rows if all(row)]
+    ours: dict[str, dict[str, int]] = {row[1]: {} for row in known}
+    unmeasured: dict[str, set[str]] = {row[1]: set() for row in known}
+    for process, uuid, size in app_rows:
+        names = {owners.get(int(process))} if process else {*owners.values()}
+        for card in ours.keys() & ({uuid} if uuid else ours.keys()):
+            for name in filter(None, names):
+                is_measured = process and uuid and size
+                ours[card][name] = ours[card].get(name, 0) + (int(size) * MIB if is_measured else 0)
+                unmeasured[card] |= set() if is_measured else {name}
+    found = {}
+    for index, uuid, used, free in known:
+        total = (int(used) + int(free)) * MIB
+        found[index] = MemoryDevice(total, int(used) * MIB, ours[uuid], frozenset(unmeasured[uuid]))
+    return found, {row[0]: row[1] for row in known}
 
 
 def list_processes(groups: Mapping[str, str], root: str = "/sys/fs/cgroup") -> dict[int, str]:
@@ -206,6 +222,8 @@ class CardSampler:
         self.sample = CardMemorySample()
         self.thread: threading.Thread | None = None
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.error = ""
+        """The fault of the latest question, which the journal has."""
 
     def look(self, groups: Mapping[str, str], since: float) -> Mapping[str, MemoryDevice]:
         """The cards as they are known, and ask anew if that is no longer recent; nothing without a recent answer.
@@ -224,7 +242,18 @@ class CardSampler:
 
     def _take(self, groups: Mapping[str, str]) -> None:
         began = monotonic()
-        devices, uuids = self.query(list_processes(groups))
+        devices: dict[str, MemoryDevice] = {}
+        uuids: dict[str, str] = {}
+        error = ""
+        try:
+            devices, uuids = self.query(list_processes(groups))
+        except Exception as found:
+            # without an answer of this thread, no model starts on a card
+            error = f"{type(found).__name__}: {found}"
+        if error and error != self.error:
+            with suppress(OSError):  # a journal that starts again
+                print(f"<4>the cards are unknown: {error!a}", flush=True)
+        self.error = error
         self.sample = CardMemorySample(devices, uuids or self.sample.uuids, began, monotonic())
         self.notify()
 
@@ -243,15 +272,15 @@ class CardSampler:
         if any(one.poll() is None for one in self.processes):
             raise TimeoutError("an earlier nvidia-smi cannot be ended")
         self.processes = []
-        for query in queries:
-            words = [SMI, query, "--format=csv,noheader,nounits"]
-            self.processes.append(
-                subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            )
         until = monotonic() + SMI_S
         try:
+            for query in queries:
+                words = [SMI, query, "--format=csv,noheader,nounits"]
+                self.processes.append(
+                    subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                )
             outputs = [read_answer(one, until) for one in self.processes]
-        except subprocess.SubprocessError:
+        except Exception:
             # they may be in the kernel, and end when the driver lets them
             for one in self.processes:
                 one.kill()
@@ -266,7 +295,11 @@ def read_answer(process: subprocess.Popen[bytes], until: float) -> bytes:
         subprocess.SubprocessError: it has not, or not until then.
     """
     found, pipe = b"", process.stdout
-    while pipe and len(found) <= ANSWER_BYTES and select.select([pipe], [], [], max(0.0, until - monotonic()))[0]:
+    # select(2) takes no descriptor from 1024 on, and each client that waits has one
+    poller = select.poll()
+    if pipe:
+        poller.register(pipe, select.POLLIN)
+    while pipe and len(found) <= ANSWER_BYTES and poller.poll(max(0.0, until - monotonic()) * 1000):
         if piece := os.read(pipe.fileno(), ANSWER_BYTES):
             found += piece
             continue

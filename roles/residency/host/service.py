@@ -240,13 +240,21 @@ class Residency:
 
     async def inform(self) -> None:
         """Tell clients that wait so, also while systemd or nvidia-smi takes its time; for ever."""
+        reported = ""
         while True:
             now = observation.monotonic()
             due = [one.id for one in self.state.waiters if now - self.lines.get(one.id, -LINES_S) >= LINES_S]
-            lines = estimates(self.known, self.state, now, self.seen) if due else {}
+            lines: dict[str, str] = {}
+            try:
+                lines = estimates(self.known, self.state, now, self.seen) if due else {}
+            except Exception as error:
+                text = f"nothing is estimated: {type(error).__name__}: {error}"
+                if text != reported:
+                    notify_operator(text)
+                reported = text
             for client in due:
                 self.lines[client] = now
-                self.tell(client, lines[client])
+                self.tell(client, lines.get(client, f"waiting {len(self.state.waiters)} -"))
             await asyncio.sleep(INFORM_S)
 
     def report(self, before: Mapping[str, str]) -> None:

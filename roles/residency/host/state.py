@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 ASLEEP, STARTING, AWAKE, LEAVING, STOPPING = "asleep", "starting", "awake", "leaving", "stopping"
 LOADED = (STARTING, AWAKE, LEAVING, STOPPING)
 """Phases in which an instance has memory."""
+KEPT_FORMS = 3
 HOST = "host"
 """The device of instances without cards: the memory of the host."""
 
@@ -36,6 +37,16 @@ class InstanceSpec:
     """The digest of its unit and what that starts."""
 
 
+@dataclass(frozen=True)
+class FormFailures:
+    """Starts in a row of one form of an instance's unit that failed, and the pause after them."""
+
+    form: str = ""
+    failures: int = 0
+    retry_at: float = 0.0
+    reason: str = ""
+
+
 @dataclass
 class Entry:
     """One instance in the ledger. Times are those of the monotonic clock of this boot."""
@@ -55,6 +66,8 @@ class Entry:
     """Of the last failure."""
     form: str = ""
     """That of its unit which the failures are of."""
+    others: list[FormFailures] = field(default_factory=list)
+    """Failures of other forms, the latest last: an automatic return brings one of them back."""
     seen_starting: bool = False
     """Whether its unit was seen to carry out the order to start."""
     short_since: float | None = None
@@ -63,6 +76,13 @@ class Entry:
     """When a client was first found to wait for a device whose use is unknown."""
     sleep_next: bool = False
     """Whether it was woken as a proof only."""
+
+    def take_form(self, form: str) -> None:
+        """Have the failures be those of a form of its unit, and keep the ones of the form before."""
+        kept = [*self.others, FormFailures(self.form, self.failures, self.retry_at, self.reason)]
+        now = next((one for one in kept if one.form == form), FormFailures(form))
+        self.others = [one for one in kept if one.form != form and (one.failures or one.reason)][-KEPT_FORMS:]
+        self.form, self.failures, self.retry_at, self.reason = form, now.failures, now.retry_at, now.reason
 
 
 @dataclass(frozen=True)
@@ -99,7 +119,8 @@ def parse_entries(rows: Mapping[str, Any], *, same_boot: bool) -> dict[str, Entr
     found = {}
     for name, row in rows.items():
         values = {one.name: row[one.name] for one in fields(Entry) if one.name in row}
-        entry = Entry(**values)
+        others = [FormFailures(**one) for one in values.pop("others", [])]
+        entry = Entry(**values, others=others)
         if entry.phase not in (ASLEEP, *LOADED) or not same_boot:
             entry = Entry(load_seconds=float(entry.load_seconds))
         found[str(name)] = entry
