@@ -98,6 +98,12 @@ class Activation:
         """Units that are stopped: those that are not declared, and before they start again those that run."""
         return tuple(dict.fromkeys([*self.stop, *(unit_state.unit for unit_state in self.free)]))
 
+    def replaces(self, action: str, unit: str) -> bool:
+        """Whether the activation makes a deploy's own `restart` or `reload` of a unit needless."""
+        ended = {*self.restart, *self.prove, *self.stopped_units}
+        replaced = {"restart": ended, "reload": ended | {*self.reload}}
+        return unit in replaced.get(action, ())
+
     def service_changes(self, processes: Mapping[str, ObservedUnit]) -> dict[str, str]:
         """Instance, or service of the gateway -> `started`, `restarted`, `reloaded`, `proven` or `stopped`.
 
