@@ -139,8 +139,8 @@ class DeployAgreement:
         done = self.done.setdefault(target.name, set())
         if self.dry:
             way = planned_activation(target.name)
-            repairs = [one for one in sorted(agreement.repairs) if not way.replaces(one.action, one.subject)]
-            result.repaired = [one.description for one in repairs]
+            needed = [one for one in sorted(agreement.repairs) if not way.replaces(one.action, one.subject)]
+            result.repaired = [one.description for one in needed]
             result.remains = [] if pending else _describe_remains(agreement)
             return False
         if repairs := agreement.repairs - done if self.rounds <= ROUNDS else frozenset():
