@@ -197,9 +197,11 @@ def test_a_card_of_unknown_need_is_needed_as_a_whole_and_others_by_weights_and_m
 
 def test_after_a_failed_deploy_instances_that_are_asleep_are_named() -> None:
     found = converged_state(AIM, processes={**RIGHT, CODE: ASLEEP})
-    assert describe_observed_serving(found) == "generation 1 is served (chat); requests load code"
+    assert describe_observed_serving(found) == (
+        "generation 1 is served (chat); requests load code, unless stopped by hand"
+    )
     assert describe_observed_serving(replace(found, processes={**RIGHT, CHAT: ASLEEP, CODE: ASLEEP})) == (
-        "no instance runs there; requests load code"
+        "no instance runs there; requests load code, unless stopped by hand"
     )
     without = {**RIGHT, CHAT: ASLEEP, CODE: ASLEEP, RESIDENCY_UNIT: ASLEEP}
     assert describe_observed_serving(replace(found, processes=without)) == "no instance runs there"
