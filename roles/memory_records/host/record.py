@@ -43,7 +43,6 @@ SETTLING = 60.0  # seconds from ready to the last look
 LONGEST = 2 * 3600.0  # seconds of a start that is waited for
 LINES, LINE_LENGTH, LOG_BYTES = 30, 300, 4 << 20
 FAILURE_LINES = 10
-SYNC = 10.0  # seconds in which the journal takes what is on its way
 PER_FINGERPRINT, FINGERPRINTS = 5, 20  # records that are kept
 FAILURES = 10  # starts without an answer that are kept
 MOST = 2 << 20  # bytes of a record's file
@@ -69,31 +68,13 @@ def show_unit(unit: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
 
 
-def read_lines(invocation: str, patterns: Sequence[str], most: int = LINES, *, from_end: bool = False) -> list[str]:
-    """The lines of a start's log that have one of these texts, each cut: the first ones, or the last ones.
-
-    Args:
-        invocation: The start.
-        patterns: The texts.
-        most: The most lines.
-        from_end: Whether the last ones are read: the reason of a failure is at the end of a log, however long that is.
-    """
+def read_lines(invocation: str, patterns: Sequence[str], most: int = LINES) -> list[str]:
+    """The lines of a start's log that have one of these texts; the first ones, each cut."""
     found: list[str] = []
-    words = ("--reverse",) if from_end else ()
-    for line in _read_journal(*words, f"_SYSTEMD_INVOCATION_ID={invocation}"):
+    for line in _read_journal(f"_SYSTEMD_INVOCATION_ID={invocation}"):
         if len(found) < most and any(pattern in line for pattern in patterns):
             found.append("".join(char if " " <= char <= "~" else "?" for char in line[:LINE_LENGTH]))
-    return found[::-1] if from_end else found
-
-
-def sync_journal() -> None:
-    """Wait until the journal has all that was written until now: an end of a process is known sooner than its words."""
-    words = ["journalctl", "--quiet", "--sync"]
-    # one that takes longer is read as it is
-    with suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=SYNC, check=False
-        )
+    return found
 
 
 def read_result(invocation: str) -> str:
@@ -303,12 +284,10 @@ class StartWatch:
 
     def build_failure(self, seen: Mapping[str, str]) -> dict[str, Any]:
         """The record of a start that has ended without an answer: why, by systemd, and the engine's own words."""
-        sync_journal()
         same = seen.get("InvocationID") == self.invocation
         result = seen.get("Result", "") if same else ""
         if result in ("", "success"):
             result = read_result(self.invocation) or result
-        failure_patterns = _texts(self.declaration, "failure_patterns")
         self.peaks.use_differences(_count_cards(self.declaration))
         # of one that has ended before the first look; systemd 256 and newer keep it
         peak = seen.get("MemoryPeak", "") if same else ""
@@ -318,7 +297,7 @@ class StartWatch:
             **self.build(read_lines(self.invocation, _texts(self.declaration, "patterns"))),
             "outcome": "stopped" if result == "success" else "failed",
             "result": result if RESULT.fullmatch(result) else "",
-            "failure_lines": read_lines(self.invocation, failure_patterns, FAILURE_LINES, from_end=True),
+            "failure_lines": read_lines(self.invocation, _texts(self.declaration, "failure_patterns"), FAILURE_LINES),
         }
 
 
@@ -360,8 +339,6 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
             return 0 if is_known else 1
         if ready and moment - ready >= SETTLING:
             watch.look_at_box()
-            # the journal may have had them only after ready
-            lines = read_lines(watch.invocation, _texts(declaration, "patterns")) or lines
             write_record(path, watch.build(lines))
             return 0
         if ready:
