@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -135,11 +135,20 @@ class Drift(AssertionError):
     """The same as people read it, which causes and repairs match."""
     is_waivable: bool
     """Whether `items` has all of it, so that waivers may cover it."""
+    restarts: frozenset[str]
+    """Services whose restart ends it. A deploy takes them from here, for texts repeat words of any process."""
 
     def __init__(
-        self, expected: object, found: object, remedy: Remedy | str, since: str = "", *, is_waivable: bool = True
+        self,
+        expected: object,
+        found: object,
+        remedy: Remedy | str,
+        since: str = "",
+        *,
+        is_waivable: bool = True,
+        restarts: Iterable[str] = (),
     ) -> None:
-        """The expected and the observed state, the remedy, and since when it is so, where known.
+        """The expected and the observed state, the remedy, since when it is so, where known, and what to restart.
 
         Of a user's own check the remedy may be a text, which counts as an instruction.
         """
@@ -150,6 +159,7 @@ class Drift(AssertionError):
         self.items = _pair(*(tuple(map(spell_unambiguously, list_items(one))) for one in (expected, found)))
         self.shown_items = _pair(*(tuple(map(strip_control_characters, list_pieces(one))) for one in (expected, found)))
         self.is_waivable = is_waivable and has_values(found)
+        self.restarts = frozenset(restarts)
         told = f" (since {self.since})" if since else ""
         super().__init__(f"expected {self.expected}, found {self.found}{told}; {self.cure}")
 
@@ -169,6 +179,7 @@ class Drift(AssertionError):
         made.items = tuple(item for one in drifts for item in one.items)
         made.shown_items = tuple(item for one in drifts for item in one.shown_items)
         made.is_waivable = all(one.waivable_items for one in drifts)
+        made.restarts = frozenset(unit for one in drifts for unit in one.restarts)
         return made
 
 

@@ -26,8 +26,6 @@ from rigwright.plan.repairs import Repair, is_added_path
 from rigwright.weights.weight_server import SHARE_UNIT
 
 UNIT = re.compile(r"(?<![/\w.:@-])rigwright[-_][A-Za-z0-9:_.\\@-]*\.service")
-CHANGED_FILE = re.compile(r"\S+ runs /.*: .+", re.DOTALL)
-"""S21's text for a file whose bytes differ from its package's: a restart runs the same bytes."""
 DEVICE = re.compile(r"/dev/nvidia[a-z0-9-]*")
 WEIGHT_FOLDER, SECRET = "755", "600"
 ROOT = "root:root"
@@ -89,25 +87,19 @@ def _added_files(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck
             yield Repair("remove", path)
 
 
-def _restart_named(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
-    """The services that a failure names, and that of the instance that it is about."""
+def _restart_faulty(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
+    """The services that a failure is about, and that of its instance. Its text is of no use: a worker of one service
+    may have the name of another among its arguments.
+    """
     services = {name for name, one in expected_units(scope).items() if one.kind == "service"}
-    named = {*UNIT.findall(f"{failed.drift.found} {failed.drift.expected}"), failed.unit} & services
-    yield from (Repair("restart", name) for name in sorted(named))
-
-
-def _restart_for_code(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
-    """Services whose running code differs from the files on disk: a restart replaces it."""
-    services = {name for name, one in expected_units(scope).items() if one.kind == "service"}
-    stale = [found for _, found in failed.drift.shown_items if not CHANGED_FILE.fullmatch(found)]
-    named = {unit for found in stale for unit in UNIT.findall(found)} & services
+    named = {*failed.drift.restarts, failed.unit} & services
     yield from (Repair("restart", name) for name in sorted(named))
 
 
 def _restart_stopped(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
     """Stopped processes start again; one that is traced would stay behind, for its tracer keeps it."""
     if "is traced by" not in failed.drift.found:
-        yield from _restart_named(survey, scope, failed)
+        yield from _restart_faulty(survey, scope, failed)
 
 
 def _thaw(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) -> Iterator[Repair]:
@@ -193,8 +185,7 @@ def _devices(survey: SurveyAnswers, scope: SurveyScope, failed: DriftedCheck) ->
 Find = Callable[[SurveyAnswers, SurveyScope, DriftedCheck], Iterable[Repair]]
 REPAIRS: dict[str, Find] = {
     **dict.fromkeys(("U02", "U03", "U06", "U07", "D03", "H03", "Q03", "S03", "S11", "W05"), _added_files),
-    **dict.fromkeys(("S12", "S16", "S17", "S18", "S19", "S20", "S25", "Q02", "V04"), _restart_named),
-    "S21": _restart_for_code,
+    **dict.fromkeys(("S12", "S16", "S17", "S18", "S19", "S20", "S21", "S25", "Q02", "V04"), _restart_faulty),
     **dict.fromkeys(("H02", "H08"), _restart_share),
     "S22": _restart_stopped,
     "U09": _thaw,

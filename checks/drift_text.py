@@ -57,11 +57,17 @@ MOST = 3
 """Differences that are shown; the others are counted."""
 
 
-def expect_none(found: Iterable[str], expected: str, remedy: Remedy) -> None:
+def expect_none(found: Iterable[str], expected: str, remedy: Remedy, restarts: Iterable[str] = ()) -> None:
     """Say what there is that is not to be, or pass.
+
+    Args:
+        found: The things.
+        expected: The state without them.
+        remedy: The way there.
+        restarts: Services whose restart ends it, where a deploy may restart them.
 
     Raises:
         Drift: there is some, and waivers do not cover it.
     """
     if told := [*{list_items(one): one for one in found}.values()]:
-        report_drift(Drift(expected, ItemText.from_items(told, "; ", MOST), remedy))
+        report_drift(Drift(expected, ItemText.from_items(told, "; ", MOST), remedy, restarts=restarts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from checks import DEPLOY, expect
 from checks.drift_text import expect_none, shorten_digest
@@ -20,8 +20,23 @@ from rigwright.model.shared_results import share_results
 
 CONTAINED = "runs in a container, which I01 to I07 check"
 Services = Mapping[str, tuple[ExpectedUnit, ServiceProcesses]]
-HELPERS = {RESIDENCY_UNIT: re.compile("/usr/(?:bin|lib/[a-z0-9/._-]+)/(?:systemctl|nvidia-smi)")}
-"""Service -> programs that it starts for a moment, with arguments of their own; S21 covers their bytes."""
+INSTANCE = r"rigwright-[a-z0-9][a-z0-9-]*\.service"
+HELPERS = {
+    RESIDENCY_UNIT: (
+        (
+            re.compile("/usr/bin/systemctl"),
+            re.compile(
+                rf"show --property=[A-Za-z,]+(?: {INSTANCE})+"
+                rf"|(?:(?:start|stop) --no-block|reset-failed) {INSTANCE}"
+            ),
+        ),
+        (
+            re.compile("/usr/(?:bin|lib/[a-z0-9/._-]+)/nvidia-smi"),
+            re.compile(r"--query-(?:gpu|compute-apps)=[a-z_,.]+ --format=csv,noheader,nounits"),
+        ),
+    )
+}
+"""Service -> programs that it starts for a moment, and their arguments; S21 covers their bytes."""
 
 
 def running_services(survey: SurveyAnswers, scope: SurveyScope) -> Services:
@@ -57,8 +72,11 @@ def unit_settings_of(one: ExpectedUnit) -> dict[str, str]:
 
 def is_helper(one: ExpectedUnit, unit: ServiceProcesses, process: KernelProcess) -> bool:
     """Whether a process is a packaged program that its service starts for a moment."""
-    helpers = HELPERS.get(one.name)
-    return process.pid != unit.main and helpers is not None and helpers.fullmatch(process.exe) is not None
+    words = " ".join(process.words[1:])
+    return process.pid != unit.main and any(
+        program.fullmatch(process.exe) and arguments.fullmatch(words)
+        for program, arguments in HELPERS.get(one.name, ())
+    )
 
 
 def iterate_processes(services: Services) -> Iterator[tuple[ExpectedUnit, ServiceProcesses, KernelProcess]]:
@@ -68,20 +86,28 @@ def iterate_processes(services: Services) -> Iterator[tuple[ExpectedUnit, Servic
             yield one, unit, process
 
 
-def expect_no_unit_faults(faults: Iterable[tuple[str, str]], expected: str) -> None:
+def expect_no_unit_faults(
+    faults: Iterable[tuple[str, str]], expected: str, lasting: Collection[tuple[str, str]] = ()
+) -> None:
     """Expect no faults of units' processes; a restart puts them right, for a deploy restarts no unit that was started
     from the declared file.
 
     Args:
         faults: The unit, and the fault, for people.
         expected: The state without faults.
+        lasting: Those of them that a deploy's restart would not end.
 
     Raises:
         Drift: there is one.
     """
     __tracebackhide__ = True
     pairs = list(faults)
-    expect_none((fault for _, fault in pairs), expected, restart_units(*dict.fromkeys(unit for unit, _ in pairs)))
+    expect_none(
+        (fault for _, fault in pairs),
+        expected,
+        restart_units(*dict.fromkeys(unit for unit, _ in pairs)),
+        {pair[0] for pair in pairs if pair not in lasting},
+    )
 
 
 def describe_process(one: ExpectedUnit, unit: ServiceProcesses, process: KernelProcess) -> str:

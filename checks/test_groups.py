@@ -89,7 +89,7 @@ def test_groups(survey: SurveyAnswers, scope: SurveyScope) -> None:
                 cure += host_command("echo {} > {}", usual, f"/sys/fs/cgroup{path}/{knob}")
     if restarted:
         cure += restart_units(*dict.fromkeys(restarted))
-    expect_none(wrong, "cgroups with their units' limits", cure)
+    expect_none(wrong, "cgroups with their units' limits", cure, [name for name, _ in faults])
 
 
 def _knob(units: UnitSurvey, one: ExpectedUnit | None, knob: str) -> str:

@@ -246,16 +246,17 @@ def _apart(
 )
 def test_running(survey: SurveyAnswers, scope: SurveyScope) -> None:
     services = running_services(survey, scope)
-    wrong, cure = [], Remedy(())
+    wrong, cure, stopped = list[str](), Remedy(()), list[str]()
     for one, unit, process in iterate_processes(services):
         state = process.status["State"]
         if state.startswith(("T", "t")):
+            stopped.append(one.name)
             wrong.append(f"{describe_process(one, unit, process)} is {state}")
             cure += host_command("kill -CONT {}", str(process.pid))
         if process.status["TracerPid"] != "0":
             wrong.append(f"{describe_process(one, unit, process)} is traced by process {process.status['TracerPid']}")
             cure += kill_processes([int(process.status["TracerPid"])])
-    expect_none(wrong, "processes that are neither stopped nor traced", cure)
+    expect_none(wrong, "processes that are neither stopped nor traced", cure, stopped)
 
 
 @check(

@@ -14,6 +14,7 @@ from rigwright.plan.state_digests import OwnedStateFacts
 from rigwright.problems import format_count, printable
 from roles import owned_state, root_shell
 from roles.host_pool import HostThreads
+from roles.operations.generations import planned_activation
 from roles.operations.owned_state import observed_generation, observed_state
 
 if TYPE_CHECKING:
@@ -49,18 +50,14 @@ class DeployAgreement:
     results: dict[str, AgreementResult] = field(default_factory=dict)
     done: dict[str, set[Repair]] = field(default_factory=dict)
     rounds: int = 0
-    activated: Collection[str] = ()
 
-    def settle(self, hosts: Collection[Any], changed: Collection[str], activated: Collection[str] = ()) -> list[str]:
+    def settle(self, hosts: Collection[Any], changed: Collection[str]) -> list[str]:
         """Check hosts, and repair what fails; returns the names of those whose roles have to run again.
 
         Args:
             hosts: pyinfra's connected hosts on which all steps succeeded.
             changed: Names of those on which a step changed something, or would.
-            activated: Of a dry run, names of those on which a generation would be activated: that restarts and
-                reloads what differs from it, so no repair does.
         """
-        self.activated = activated
         self.rounds += 1
         due = [
             one
@@ -141,8 +138,9 @@ class DeployAgreement:
         result.checks_passed = agreement.passed
         done = self.done.setdefault(target.name, set())
         if self.dry:
-            starts = ("restart", "reload") if target.name in self.activated else ()
-            result.repaired = [one.description for one in sorted(agreement.repairs) if one.action not in starts]
+            way = planned_activation(target.name)
+            needed = [one for one in sorted(agreement.repairs) if not way.replaces(one.action, one.subject)]
+            result.repaired = [one.description for one in needed]
             result.remains = [] if pending else _describe_remains(agreement)
             return False
         if repairs := agreement.repairs - done if self.rounds <= ROUNDS else frozenset():

@@ -57,8 +57,6 @@ COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "r
 LINE_COLUMNS = 80
 """Of the line of one host among many."""
 CHECKS = "Checks of what the deploy owns"
-ACTIVATION = "Serving | Activate generation"
-"""The step of roles/serving.py that restarts what differs from the generation."""
 """The last step of a run."""
 
 
@@ -205,16 +203,6 @@ class DeployOutput(BaseStateCallback, logging.Handler):
         ops = {host: state.ops[host].values() for host in hosts}
         return {host.name for host, made in ops.items() if any(one.operation_meta._maybe_is_change for one in made)}
 
-    def find_activated(self, state: Any, hosts: Collection[Any]) -> set[str]:
-        """Names of hosts on which a run would activate a generation."""
-        found = {op_hash for op_hash, meta in state.op_meta.items() if ACTIVATION in meta.names}
-        return {
-            host.name
-            for host in hosts
-            for op_hash in found & {*state.ops[host]}
-            if state.ops[host][op_hash].operation_meta._maybe_is_change
-        }
-
     def print_dry_changes(self, state: Any, names: Collection[str]) -> None:
         """Say what a run would change, of one that was only prepared."""
         order = state.get_op_order()
@@ -300,8 +288,7 @@ def run_deploy(
                     hosts = sorted(state.active_hosts, key=str)
                     with output.show_checks(hosts):
                         changed = output.find_changed(state, hosts, dry=dry)
-                        activated = output.find_activated(state, hosts) if dry else set[str]()
-                        rerun = agreement.settle(hosts, changed, activated)
+                        rerun = agreement.settle(hosts, changed)
                     if not dry and state.current_stage >= StateStage.Execute:
                         # a host that was refused has no failed step: nothing of it is changed
                         began = [one for one in sorted(failed, key=str) if output.hosts[one.name].step]

@@ -52,7 +52,8 @@ def describe_observed_serving(found: serving_state.ObservedServing) -> str:
         if (name := one.unit.removeprefix("rigwright-").removesuffix(".service")) not in up
     )
     text = f"generation {found.current} is served ({', '.join(up)})" if up else "no instance runs there"
-    return text + (f"; requests load {', '.join(sleeping)}" if sleeping else "")
+    # the query does not tell which of them an operator has stopped: requests to those are refused
+    return text + (f"; requests load {', '.join(sleeping)}, unless stopped by hand" if sleeping else "")
 
 
 def _is_running(found: serving_state.ObservedServing, unit: str) -> bool:

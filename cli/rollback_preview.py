@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from checks.connections import ConnectedHost, map_inventory
 from cli.tables import print_prose
 from rigwright.problems import printable
-from rigwright.serving.activation import goal_of, plan_activation
+from rigwright.serving.activation import Activation, find_displaceable, goal_of, plan_activation
 from rigwright.serving.serving_state import ObservedServing, UnitUsage
 from rigwright.serving.unit_diff import describe_downtime_seconds
 from roles.rollback import describe_rollback_refusal, find_rollback_target
@@ -16,7 +16,7 @@ VERBS = {
     "stopped": "stop (not in that generation)",
     "started": "start",
     "reloaded": "reload (no interruption)",
-    "proven": "load once, as a proof that it serves; then it sleeps again",
+    "proven": "load once, as a proof that it serves; then it sleeps, unless it has keep_warm or clients wait",
 }
 
 
@@ -49,8 +49,9 @@ def describe_rollback(
         number: The generation's.
     """
     kept = next(one for one in served.generations if one.number == number)
-    way = plan_activation(served, config, goal_of(kept))
-    changes = way.service_changes(served.processes) if way else {}
+    way = plan_activation(served, config, goal_of(kept)) or Activation()
+    changes = way.service_changes(served.processes)
+    interrupts = not {"stopped", "restarted"}.isdisjoint(changes.values())
     for name, change in changes.items():
         unit = f"rigwright-{name}.service"
         if change == "restarted" and unit not in served.processes:
@@ -58,7 +59,17 @@ def describe_rollback(
         elif change == "restarted":
             usage = use.get(unit)
             yield f"{name}: restart ({describe_downtime_seconds(usage.start_seconds if usage else None)})"
+        elif change == "proven" and unit in served.processes and served.processes[unit].running:
+            interrupts = True
+            yield f"{name}: stop; {VERBS[change]}"
         else:
             yield f"{name}: {VERBS[change]}"
-    if not {"stopped", "restarted"}.intersection(changes.values()):
+    for unit, proven in find_displaceable(served, way, kept.unit_states):
+        interrupts = True
+        yield f"{_instance_name(unit)}: may be stopped, for the proof of {_instance_name(proven)} needs memory"
+    if not interrupts:
         yield f"generation {number} interrupts nothing that is served now"
+
+
+def _instance_name(unit: str) -> str:
+    return unit.removeprefix("rigwright-").removesuffix(".service")

@@ -35,7 +35,7 @@ from rigwright.plan.host_probe import find_missing_host_packages
 from rigwright.plan.plan_inputs import TargetState, find_removed_units, list_orphans
 from rigwright.plan.self_check_declaration import self_check_digest
 from rigwright.problems import format_count
-from rigwright.serving.activation import Activation, find_surplus, goal_for, plan_activation
+from rigwright.serving.activation import Activation, find_displaceable, find_surplus, goal_for, plan_activation
 from rigwright.serving.generation import Generation
 from rigwright.serving.instance_units import PREFIX
 from rigwright.serving.serving_state import ObservedServing
@@ -172,8 +172,7 @@ def _serving_steps(wanted: TargetState, found: ObservedServing) -> list[DeploySt
         parts += [f"start {_format_units(way.restart)}"] if way.restart else []
         parts += [f"reload {_format_units(way.reload)}" for _ in way.reload[:1]]
         parts += [f"wait for {_format_units(way.await_)}"] if way.await_ else []
-        sleeper = "them" if way.prove[1:] else "it"
-        parts += [f"wake {_format_units(way.prove)} once, then let {sleeper} sleep"] if way.prove else []
+        parts += _describe_proofs(wanted, found, way)
         what = f"activate generation {number or found.next_number}"
         otherwise = f"without {ends}" if ends else "systemd must load it"
         steps.append(DeployStep("serving", what, "; ".join(parts) or otherwise))
@@ -188,6 +187,17 @@ def _serving_steps(wanted: TargetState, found: ObservedServing) -> list[DeploySt
             why = "changed after it was written"
         steps.append(DeployStep("serving", f"remove {', '.join([*numbers, *loose.paths, *leaving])}", why))
     return steps + _removal_steps("serving", wanted)
+
+
+def _describe_proofs(wanted: TargetState, found: ObservedServing, way: Activation) -> list[str]:
+    """The instances on demand that an activation wakes, and those that may have to make room."""
+    warm = {one.unit for one in wanted.rig.instances if one.keep_warm}
+    stays, sleeps = (tuple(one for one in way.prove if (one in warm) is kept) for kept in (True, False))
+    parts = [f"wake {_format_units(stays)}, kept warm"] if stays else []
+    sleeper = "them" if sleeps[1:] else "it"
+    parts += [f"wake {_format_units(sleeps)} once, then let {sleeper} sleep"] if sleeps else []
+    room = [unit for unit, _ in find_displaceable(found, way, wanted.generation.unit_states) if unit not in warm]
+    return parts + ([f"stop {_format_units(tuple(room))} if the proof needs memory"] if room else [])
 
 
 def _describe_generation_difference(found: ObservedServing, wanted: Generation) -> str:

@@ -98,6 +98,12 @@ class Activation:
         """Units that are stopped: those that are not declared, and before they start again those that run."""
         return tuple(dict.fromkeys([*self.stop, *(unit_state.unit for unit_state in self.free)]))
 
+    def replaces(self, action: str, unit: str) -> bool:
+        """Whether the activation makes a deploy's own `restart` or `reload` of a unit needless."""
+        ended = {*self.restart, *self.prove, *self.stopped_units}
+        replaced = {"restart": ended, "reload": ended | {*self.reload}}
+        return unit in replaced.get(action, ())
+
     def service_changes(self, processes: Mapping[str, ObservedUnit]) -> dict[str, str]:
         """Instance, or service of the gateway -> `started`, `restarted`, `reloaded`, `proven` or `stopped`.
 
@@ -190,6 +196,33 @@ def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -
         sorted(name for name in found.links if _is_instance_unit(name) and name not in {*unit_states, *strays})
     )
     return Activation(stop, restart, tuple(loading), free, release, listen, reload, idle, carriers, prove)
+
+
+def find_displaceable(
+    found: ObservedServing, way: Activation, unit_states: Collection[UnitState]
+) -> tuple[tuple[str, str], ...]:
+    """Units on demand that run and stay, each with the unit whose proof may need their memory: the residency service
+    may stop them for it.
+
+    Args:
+        found: The host.
+        way: Its way to a generation.
+        unit_states: Those of the generation.
+    """
+    states = {one.unit: one for one in unit_states if one.on_demand}
+    staying = [
+        one
+        for name, one in sorted(states.items())
+        if name not in {*way.prove, *way.stop} and name in found.processes and found.processes[name].running
+    ]
+    # one without cards is in RAM
+    pairs = {
+        other.unit: name
+        for name in way.prove
+        for other in staying
+        if states[name].cards & other.cards or not (states[name].cards or other.cards)
+    }
+    return tuple(sorted(pairs.items()))
 
 
 def is_only_loading(way: Activation | None) -> bool:

@@ -184,6 +184,14 @@ def return_to_generation(rig: Rig, kept: ObservedGeneration, timeout: int, takin
     yield from _switch_generation(rig, read_serving_state(rig), lambda found: goal_of(kept), timeout, taking=taking)
 
 
+_planned: dict[str, Activation] = {}
+
+
+def planned_activation(name: str) -> Activation:
+    """The activation of a host, as the run has planned it before its first step; an empty one where there is none."""
+    return _planned.get(name, Activation())
+
+
 def _switch_generation(
     rig: Rig,
     found: ObservedServing,
@@ -194,6 +202,7 @@ def _switch_generation(
 ) -> Commands:
     config = rig.roots.config
     way = plan_activation(found, config, aim(found))
+    _planned[host.name] = way or Activation()
     deadline = time.monotonic() + timeout
     while state.is_executing and (found.job or is_only_loading(way)) and time.monotonic() < deadline:
         gevent.sleep(POLL)

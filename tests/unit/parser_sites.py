@@ -66,6 +66,7 @@ CALLS = {
     "checks/survey/host/trees:untouched": "it is compared by its digest",
     "checks/survey/host/units:_start": "manager.parse_call_groups",
     "checks/survey/host/units:look": "manager.parse_blocks",
+    "checks/survey/host/units:_without_young_jobs": "manager.parse_blocks",
     "cli/lock_resolver/apt_archives:IsolatedApt.run_apt_get": "packages.parse_addresses",
     "cli/lock_resolver/apt_archives:IsolatedApt.has_package": "one name, which is compared with whole lines",
     "cli/lock_resolver/apt_archives:IsolatedApt.unpack_lists": "writes a verified list for apt, and reads none of it",

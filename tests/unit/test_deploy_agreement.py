@@ -18,6 +18,8 @@ from checks.survey.section import SurveyScope
 from cli import deploy_agreement
 from cli.deploy_agreement import ROUNDS, DeployAgreement
 from rigwright.plan.repairs import Repair
+from rigwright.serving.activation import Activation
+from roles.operations import generations
 from roles.owned_state import OwnedStateFacts
 from tests.unit.channel_records import channel_lines
 from tests.unit.rendered_scripts import PLAIN
@@ -60,11 +62,11 @@ class Run:
         self.repaired.append(repairs)
         return [one.description for one in repairs]
 
-    def settle(self, changed: bool = True, activated: bool = False) -> int:
+    def settle(self, changed: bool = True) -> int:
         """How often the roles run again."""
         hosts: Any = [HOST]
         rounds = 0
-        while self.agreement.settle(hosts, {"box"} if changed else (), {"box"} if activated else ()):
+        while self.agreement.settle(hosts, {"box"} if changed else ()):
             rounds += 1
         return rounds
 
@@ -132,12 +134,48 @@ def test_a_dry_run_lists_repairs_and_what_would_remain_and_changes_nothing(
     assert [one[:3] for one in result.remains] == ([] if pending else ["F08"])
 
 
-def test_a_dry_run_calls_no_restart_of_a_new_generation_a_repair(monkeypatch: pytest.MonkeyPatch) -> None:
-    removal = Repair("remove", "/etc/systemd/system/rigwright-chat.service.d")
-    repairs = frozenset((RESTART, Repair("reload", "rigwright_gateway.service"), removal))
-    run = Run(monkeypatch, HostAgreement((failed("S17"),), (), repairs, frozenset(("S17",))), dry=True)
-    assert run.settle(activated=True) == 0
-    assert run.agreement.results["box"].repaired == [removal.description]
+CODE, GATEWAY = "rigwright-code.service", "rigwright_gateway.service"
+REMOVAL = Repair("remove", "/etc/systemd/system/rigwright-chat.service.d")
+
+
+@pytest.mark.parametrize(
+    ("way", "left"),
+    [
+        (Activation(restart=(RESTART.subject,)), {"restart code", "restart gateway", "reload gateway"}),
+        (Activation(prove=(CODE,)), {"restart chat", "restart gateway", "reload gateway"}),
+        (Activation(stop=(CODE,)), {"restart chat", "restart gateway", "reload gateway"}),
+        (Activation(restart=(GATEWAY,)), {"restart chat", "restart code"}),
+        # a process that only reads its settings again keeps its code
+        (Activation(reload=(GATEWAY,)), {"restart chat", "restart code", "restart gateway"}),
+        (None, {"restart chat", "restart code", "restart gateway", "reload gateway"}),
+    ],
+)
+def test_a_dry_run_leaves_out_only_the_repairs_that_the_activation_makes_needless(
+    monkeypatch: pytest.MonkeyPatch, way: Activation | None, left: set[str]
+) -> None:
+    repairs = {
+        "restart chat": RESTART,
+        "restart code": Repair("restart", CODE),
+        "restart gateway": Repair("restart", GATEWAY),
+        "reload gateway": Repair("reload", GATEWAY),
+    }
+    verdict = HostAgreement((failed("S17"),), (), frozenset((*repairs.values(), REMOVAL)), frozenset(("S17",)))
+    run = Run(monkeypatch, verdict, dry=True)
+    # the operation itself plans it, as pyinfra prepares it
+    for name, value in {
+        "host": SimpleNamespace(name="box", noop=lambda why: None),
+        "state": SimpleNamespace(is_executing=False),
+        "plan_activation": lambda *words: way,
+        "render_activation": lambda *words: "true",
+    }.items():
+        monkeypatch.setattr(generations, name, value)
+    found: Any = SimpleNamespace(job=False, links={}, next_number=2)
+    aim: Any = SimpleNamespace(number=2)
+    list(generations._switch_generation(PLAIN, found, lambda _: aim, 5))
+    assert run.settle() == 0
+    assert run.agreement.results["box"].repaired == [
+        one.description for one in sorted([REMOVAL, *(repairs[name] for name in left)])
+    ]
 
 
 def test_a_host_that_could_not_be_surveyed_is_not_said_to_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from checks import Drift, test_systemd, test_units, unit_settings
 from checks.effective_units import ExpectedProperties, describe_difference, find_property_differences
 from checks.survey.answers import SurveyAnswers
+from checks.survey.host import units as host_units
 from checks.survey.section import SurveyScope
 from checks.survey.units import (
     BOOT,
@@ -291,18 +292,39 @@ def test_settings_of_the_manager_that_touch_no_service_are_the_operators() -> No
     assert red(replace(sound(), configured=lines)) == {}
 
 
-def test_a_timer_s_service_may_be_about_to_run() -> None:
-    assert red(with_(sound(), "rigwright_self_check.service", ActiveState="inactive", Job="17")) == {}
+@pytest.mark.parametrize("state", ["inactive", "deactivating"])
+@pytest.mark.parametrize("unit", ["rigwright_self_check.service", "rigwright_rehash.timer"])
+@pytest.mark.parametrize(
+    ("later", "found"),
+    [
+        ("Job=17\nActiveState={state}", ["U09"]),
+        ("Job=18\nActiveState={state}", []),
+        ("ActiveState=active\nJob=", []),
+        ("ActiveState=inactive", []),
+    ],
+)
+def test_a_job_counts_once_it_waits_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, state: str, unit: str, later: str, found: list[str]
+) -> None:
+    looks: list[tuple[str, ...]] = []
+    monkeypatch.setattr(host_units, "QUEUED_S", 0.0)
+    monkeypatch.setattr(host_units, "_start", lambda *words: looks.append(words))
+    monkeypatch.setattr(host_units, "_end", lambda program: f"Id={unit}\n{later.format(state=state)}\n")
+    first = {"Id": unit, "ActiveState": state, "Job": "17"}
+    seen = host_units._without_young_jobs({unit: first, "x.service": {"ActiveState": "active", "Job": "3"}})
+    assert looks == [("systemctl", "show", "--", unit)]
+    assert seen["x.service"] == {"ActiveState": "active", "Job": "3"}
+    assert list(red(with_(sound(), unit, **seen[unit]))) == found
+
+
+def test_a_host_without_queued_jobs_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_units, "_start", lambda *words: pytest.fail("another look"))
+    quiet = {"a.service": {"ActiveState": "inactive", "Job": ""}, "b.service": {"ActiveState": "inactive"}}
+    assert host_units._without_young_jobs(quiet) == quiet
 
 
 def test_all_units_of_a_rig_begin_with_its_word() -> None:
     assert all(name.startswith(WORD) for name in OURS)
-
-
-def test_a_service_of_a_timer_may_be_queued() -> None:
-    queued = {"Job": "7", "ActiveState": "inactive"}
-    assert red(with_(sound(), "rigwright_rehash.service", **queued)) == {}
-    assert list(red(with_(sound(), "rigwright_rehash.timer", **queued))) == ["U09"]
 
 
 def test_a_slice_that_nothing_is_in_is_down() -> None:

@@ -25,6 +25,7 @@ from rigwright.model.gateway_schema import Gateway
 from rigwright.model.rig import Rig
 from rigwright.operate.instance_health import CommandResult, HealthFacts, ResidencyObservation
 from rigwright.operate.instance_state import GenerationObservation, StateFacts, UnitObservation, assess_state
+from rigwright.plan.stages import _describe_proofs
 from rigwright.serving.activation import Activation, goal_for, goal_of, plan_activation
 from rigwright.serving.generation import parse_manifest
 from rigwright.serving.residency import estimate_floor
@@ -110,6 +111,31 @@ def test_one_of_a_generation_that_never_served_is_proven() -> None:
     found = replace(found, generations=tuple(replace(one, proven=False) for one in found.generations))
     assert (made := way(found)) is not None
     assert made.prove == (CODE,)
+
+
+@pytest.mark.parametrize(
+    ("warm", "parts"),
+    [
+        ((), ["wake code once, then let it sleep", "stop near if the proof needs memory"]),
+        (("code",), ["wake code, kept warm", "stop near if the proof needs memory"]),
+        (("near",), ["wake code once, then let it sleep"]),
+        (("near", "code"), ["wake code, kept warm"]),
+    ],
+)
+def test_a_plan_says_what_proofs_leave_loaded_and_what_they_may_stop(warm: tuple[str, ...], parts: list[str]) -> None:
+    first, *names = ("chat", "code", "near", "asleep")
+    made = sample_rig(
+        sample_instance(first),
+        *(sample_instance(one, port=8021, start="on-demand", keep_warm=one in warm) for one in names),
+        gateway=GATEWAY,
+    )
+    aim = target_generation(made)
+    states = {one.unit: one for one in aim.unit_states}
+    processes = {unit: running_process(one) for unit, one in states.items()}
+    processes[CODE] = replace(processes[CODE], started_from="0" * 64)
+    processes["rigwright-asleep.service"] = ASLEEP
+    wanted: Any = SimpleNamespace(rig=made, generation=aim)
+    assert _describe_proofs(wanted, ObservedServing(processes=processes), Activation(prove=(CODE,))) == parts
 
 
 def test_a_rollback_proves_it_by_the_manifest() -> None:
@@ -208,9 +234,11 @@ def test_a_need_of_a_whole_card_fits_an_empty_one_without_the_drivers_part(
 
 def test_after_a_failed_deploy_instances_that_are_asleep_are_named() -> None:
     found = converged_state(AIM, processes={**RIGHT, CODE: ASLEEP})
-    assert describe_observed_serving(found) == "generation 1 is served (chat); requests load code"
+    assert describe_observed_serving(found) == (
+        "generation 1 is served (chat); requests load code, unless stopped by hand"
+    )
     assert describe_observed_serving(replace(found, processes={**RIGHT, CHAT: ASLEEP, CODE: ASLEEP})) == (
-        "no instance runs there; requests load code"
+        "no instance runs there; requests load code, unless stopped by hand"
     )
     without = {**RIGHT, CHAT: ASLEEP, CODE: ASLEEP, RESIDENCY_UNIT: ASLEEP}
     assert describe_observed_serving(replace(found, processes=without)) == "no instance runs there"

@@ -299,7 +299,7 @@ def test_instances_that_are_loading_are_looked_at_anew(
     def look(_: object) -> SimpleNamespace:
         return SimpleNamespace(looks=int(answer(connector, script)[0]), job=False)
 
-    host = SimpleNamespace(connector=connector, noop=lambda _: None)
+    host = SimpleNamespace(connector=connector, name="box", noop=lambda _: None)
     for module in (facts, generations):
         monkeypatch.setattr(module, "host", host)
     monkeypatch.setattr(generations, "state", SimpleNamespace(is_executing=True))

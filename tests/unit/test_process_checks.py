@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from checks import Drift, test_code, test_groups, test_process, test_serving
+from checks.automatic_repairs import DriftedCheck, find_repairs
 from checks.service_processes import is_helper
 from checks.survey.accounts import SurveyGroup, SurveyUser
 from checks.survey.answers import SurveyAnswers
@@ -29,7 +30,9 @@ from checks.survey.units import ExpectedUnit, expected_units
 from rigwright.engines import kind_of
 from rigwright.gateway.secrets_distribution import RESIDENCY_UNIT
 from rigwright.plan.plan_inputs import build_target_state
+from rigwright.plan.repairs import Repair
 from rigwright.serving.instance_units import instance_variables
+from roles.residency.host.observation import SHOWN
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 from tests.unit.test_effective_units import sound
 
@@ -363,26 +366,45 @@ def test_other_words_and_variables_of_a_carrier_are_reported(changed: dict[str, 
     assert set(red(with_process(declared_host(), CARRIER, **changed))) == {"S25"}
 
 
+SHOW_UNITS = ["show", f"--property={','.join(SHOWN)}", CHAT, "rigwright-code.service"]
+QUERY_CARDS = ["--query-gpu=index,uuid,memory.used,memory.free", "--format=csv,noheader,nounits"]
+
+
 @pytest.mark.parametrize(
-    ("unit", "exe", "pid", "own"),
+    ("unit", "exe", "pid", "arguments", "own"),
     [
-        (RESIDENCY_UNIT, "/usr/bin/systemctl", 8, True),
-        (RESIDENCY_UNIT, "/usr/lib/nvidia/current/nvidia-smi", 8, True),
-        (RESIDENCY_UNIT, "/usr/bin/systemctl", 7, False),
-        (RESIDENCY_UNIT, "/usr/bin/bash", 8, False),
-        (RESIDENCY_UNIT, "/tmp/systemctl", 8, False),
-        (CARRIER, "/usr/bin/systemctl", 8, False),
+        (RESIDENCY_UNIT, "/usr/bin/systemctl", 8, SHOW_UNITS, True),
+        (RESIDENCY_UNIT, "/usr/bin/systemctl", 8, ["stop", "--no-block", CHAT], True),
+        (RESIDENCY_UNIT, "/usr/bin/systemctl", 8, ["reset-failed", CHAT], True),
+        (RESIDENCY_UNIT, "/usr/lib/nvidia/current/nvidia-smi", 8, QUERY_CARDS, True),
+        (RESIDENCY_UNIT, "/usr/bin/nvidia-smi", 8, [*QUERY_CARDS, "-f", f"/tmp/{CHAT}"], False),
+        (RESIDENCY_UNIT, "/usr/bin/nvidia-smi", 8, ["-l", "1", "-f", f"/tmp/ {CHAT}"], False),
+        (RESIDENCY_UNIT, "/usr/bin/systemctl", 8, ["start", "--no-block", "ssh.service", CHAT], False),
+        (RESIDENCY_UNIT, "/usr/bin/systemctl", 8, ["edit", CHAT], False),
+        (RESIDENCY_UNIT, "/usr/bin/systemctl", 7, SHOW_UNITS, False),
+        (RESIDENCY_UNIT, "/usr/bin/bash", 8, SHOW_UNITS, False),
+        (RESIDENCY_UNIT, "/tmp/systemctl", 8, SHOW_UNITS, False),
+        (CARRIER, "/usr/bin/systemctl", 8, SHOW_UNITS, False),
     ],
 )
 def test_programs_that_the_residency_service_starts_for_a_moment_are_its_own(
-    unit: str, exe: str, pid: int, own: bool
+    unit: str, exe: str, pid: int, arguments: list[str], own: bool
 ) -> None:
     declared = ExpectedUnit(unit, "", "", "[Service]\nExecStart=/usr/bin/python3 /x\n")
-    helper = replace(FIRST, pid=pid, exe=exe, words=["systemctl", "show", CHAT], variables=[])
+    helper = replace(FIRST, pid=pid, exe=exe, words=["x", *arguments], variables=[])
     service = ServiceProcesses(7, "/x", "/usr/bin/python3", [helper], [], [])
     assert is_helper(declared, service, helper) == own
-    # a deploy would restart each unit that this names
-    assert [CHAT in found for found in test_code._worded(declared, service, helper, "it has")] == [True] * (not own)
+    assert len([*test_code._worded(declared, service, helper, "it has")]) == (not own)
+
+
+def test_a_deploy_restarts_the_service_of_a_process_and_none_that_its_arguments_name() -> None:
+    found = with_process(declared_host(), CARRIER, words=["/usr/lib/systemd/systemd-socket-proxyd", f"x {CHAT}"])
+    scope = SurveyScope(RIG, WANTED)
+    survey = SurveyAnswers({}, _read={"processes": found})
+    with pytest.raises(Drift, match=CHAT) as drift:
+        test_code.test_words(survey, RIG.instances, scope)
+    made = find_repairs(survey, scope, DriftedCheck("S25", "", "", "", drift.value))
+    assert made == {Repair("restart", CARRIER)}
 
 
 def test_a_way_into_its_network_is_reported() -> None:

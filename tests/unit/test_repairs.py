@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from checks import Drift, ItemText
+from checks import Drift
 from checks.automatic_repairs import DriftedCheck, find_repairs
-from checks.remedy import instruction
+from checks.service_processes import expect_no_unit_faults
 from checks.survey.answers import SurveyAnswers
 from checks.survey.section import SurveyScope
 from checks.survey.units import SystemdEntry, UnitSurvey, expected_units
@@ -187,15 +187,16 @@ def test_a_link_in_its_place_is_followed_by_no_repair(tmp_path: Path, link: Call
 
 
 def test_a_service_is_restarted_for_code_that_a_start_replaces_and_not_for_changed_files() -> None:
-    rig = sample_rig(sample_instance())
+    rig = sample_rig(sample_instance(), sample_instance("code", port=8021))
     unit, library = "rigwright-chat.service", "/usr/lib/x86_64-linux-gnu/libgomp.so.1"
+    other = "rigwright-code.service"
     scope = SurveyScope(rig, rig_target_state(rig, sample_facts(), sample_build()))
 
     def repairs(*found: str) -> set[Repair]:
-        failed = DriftedCheck(
-            "S21", "", "", "", Drift("the declared programs", ItemText.from_items(found), instruction("do so"))
-        )
-        return {*find_repairs(SurveyAnswers({}), scope, failed)}
+        faults = [(unit, text) for text in found]
+        with pytest.raises(Drift) as drift:
+            expect_no_unit_faults(faults, "the declared programs", [one for one in faults if one[1] == changed])
+        return {*find_repairs(SurveyAnswers({}), scope, DriftedCheck("S21", "", "", "", drift.value))}
 
     changed = f"{unit} runs {library}: its bytes are not those of libgomp1"
     assert repairs(changed) == set()
@@ -203,6 +204,8 @@ def test_a_service_is_restarted_for_code_that_a_start_replaces_and_not_for_chang
         f"{unit}'s process 7 runs {library}, which was deleted",
         f"{unit}'s process 7 runs code without a file (/memfd:x)",
         f"{unit}'s worker process 8 runs /tmp/x, not /usr/bin/python3",
+        # a text that the host has a part in names another service
+        f"{unit}'s process 7 runs /tmp/x {other}, which was deleted",
     ):
         assert repairs(stale, changed) == {Repair("restart", unit)}
 

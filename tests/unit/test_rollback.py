@@ -87,7 +87,7 @@ def test_a_dry_rollback_lists_what_stops_starts_and_restarts() -> None:
     asleep = ObservedUnit("inactive", "dead", running=False)
     kept = (host_generation(1, unit_states=(replace(chat, on_demand=True),)), served.generations[1])
     assert list(describe_rollback(replace(served, generations=kept, processes={CHAT: asleep}), {}, CONFIG, 1)) == [
-        "chat: load once, as a proof that it serves; then it sleeps again",
+        "chat: load once, as a proof that it serves; then it sleeps, unless it has keep_warm or clients wait",
         "generation 1 interrupts nothing that is served now",
     ]
     only_new = replace(served, processes={CHAT: running_process(chat)})
@@ -95,6 +95,36 @@ def test_a_dry_rollback_lists_what_stops_starts_and_restarts() -> None:
         "embed: start",
         "generation 1 interrupts nothing that is served now",
     ]
+
+
+def test_a_dry_rollback_names_what_its_proofs_interrupt() -> None:
+    embed, far = "rigwright-embed.service", "rigwright-far.service"
+    chat, near, other, slow = (
+        UnitState(unit, "1" * 64, 0, frozenset(cards), on_demand=True)
+        for unit, cards in ((CHAT, {0, 1}), (embed, {1}), (far, {2}), (CODE, ()))
+    )
+    running = replace(chat, started_from="0" * 64)
+    kept = (
+        host_generation(1, unit_states=(chat, near, other, slow)),
+        host_generation(2, unit_states=(running, near, other, slow)),
+    )
+    proof = "load once, as a proof that it serves; then it sleeps, unless it has keep_warm or clients wait"
+    served = ObservedServing(
+        generations=tuple(replace(one, proven=True) for one in kept),
+        current=2,
+        processes={one.unit: running_process(one) for one in (running, near, other, slow)},
+    )
+    assert list(describe_rollback(served, {}, CONFIG, 1)) == [
+        f"chat: stop; {proof}",
+        "embed: may be stopped, for the proof of chat needs memory",
+    ]
+    asleep = {**served.processes, CHAT: ObservedUnit("inactive", "dead", running=False)}
+    assert list(describe_rollback(replace(served, processes=asleep), {}, CONFIG, 1)) == [
+        f"chat: {proof}",
+        "embed: may be stopped, for the proof of chat needs memory",
+    ]
+    in_ram = replace(served, generations=(replace(served.generations[0], unit_states=(chat, near, other)), kept[1]))
+    assert "code: stop (not in that generation)" in describe_rollback(in_ram, {}, CONFIG, 1)
 
 
 @pytest.mark.parametrize(("words", "shown"), [([], True), (["--to", "1"], True), (["--to", "7"], False)])

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +25,7 @@ FOLDERS = (
 CONFIGURED = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 T = TypeVar("T")
 LONGEST = 4096  # characters that are reported of a foreign value or line
+QUEUED_S = 2.0  # after which a job that still waits counts: systemd begins most at once
 MANY = 5000  # entries that are reported of a list; of more, the others are unknown
 
 
@@ -52,7 +54,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
     names = [*units, *others, *bare]
     if len(blocks) != len(names):
         raise RuntimeError(f"systemctl told of {len(blocks)} units, not {len(names)}")
-    shown = dict(zip(names, blocks))  # noqa: B905 (of Python 3.10; judged above)
+    shown = _without_young_jobs(dict(zip(names, blocks)))  # noqa: B905 (of Python 3.10; judged above)
     plain = {kind: shown[name] for kind, name in zip(kinds, bare)}  # noqa: B905 (one of each)
     return {
         **told,
@@ -62,6 +64,33 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "calls": systemd_properties.parse_call_groups(_end(calls)),
         "loaded": sorted(systemd_properties.parse_unit_names(_end(listed), word)),
     }
+
+
+def _without_young_jobs(shown: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Unit -> its properties, with jobs of those that are down or on their way there only where one waits for a while:
+    a timer or a role may start or stop a unit at any moment.
+
+    Args:
+        shown: The properties of the first look.
+
+    Raises:
+        RuntimeError: systemctl does not tell.
+    """
+    waiting = [
+        name
+        for name, one in shown.items()
+        if one.get("ActiveState") in ("inactive", "deactivating") and one.get("Job", "") not in ("", "0")
+    ]
+    if not waiting:
+        return shown
+    time.sleep(QUEUED_S)
+    later = systemd_properties.parse_blocks(_end(_start("systemctl", "show", "--", *waiting)))
+    if len(later) != len(waiting):
+        raise RuntimeError(f"systemctl told of {len(later)} units, not {len(waiting)}")
+    found = dict(shown)
+    for name, one in zip(waiting, later):  # noqa: B905 (of Python 3.10; judged above)
+        found[name] = one if one.get("Job") == shown[name]["Job"] else {**one, "Job": "0"}
+    return found
 
 
 def few(found: list[T]) -> list[T]:
