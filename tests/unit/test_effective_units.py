@@ -335,6 +335,15 @@ def test_a_slice_that_nothing_is_in_is_down() -> None:
     assert list(red(found)) == ["U09"]
 
 
+@pytest.mark.parametrize("start", ["boot", "on-demand"])
+def test_a_job_of_an_instance_on_demand_may_wait(start: str) -> None:
+    found = with_(sound(), CHAT, ActiveState="deactivating", Job="17")
+    rig = replace(RIG, instances=tuple(replace(one, start=start) for one in RIG.instances))
+    survey = SurveyAnswers({}, _read={"units": found})
+    with pytest.raises(Drift, match="queued") if start == "boot" else nullcontext():
+        test_units.test_up(survey, rig.instances, SurveyScope(rig, WANTED))
+
+
 def test_capabilities_are_compared_whatever_their_case() -> None:
     text = "[Service]\nCapabilityBoundingSet=\nCapabilityBoundingSet=CAP_NET_RAW CAP_KILL\n"
     wanted = unit_settings.declared_properties(text, unit_settings.SystemCallGroups({}))["CapabilityBoundingSet"]
