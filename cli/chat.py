@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 import click
 from paramiko import Channel
 
-from checks.connections import ConnectedHost, HostReadFailed, connect_inventory
+from checks.connections import ConnectedHost, connect_inventory
 from cli import exit_codes, safe_output, shell_completion
 from cli.exit_codes import HostUnreached, NotAsDeclared, exit_if_unreached
 from cli.inventory_loading import INVENTORY_ARGUMENT
-from cli.observed_box import describe_state, observe_box
+from cli.observed_box import describe_unanswered
 from cli.shell_completion import LIMIT_OPTION
 from cli.show_declared import find_access_paths
 from cli.ssh import instance_selector, open_port_channel
@@ -123,7 +123,7 @@ def chat(inventory: str, model: str | None, message: str | None, gateway: bool, 
         instance = meant(box)
         key, name, port = _read_instance_key(box, instance, inventory), instance.model_name, instance.port
         connect = lambda: _ChannelHTTPConnection(box, port)  # noqa: E731 (as the other one)
-        explain = lambda: _describe_down_state(box, instance, inventory)  # noqa: E731 (as above)
+        explain = lambda: (state := describe_unanswered(box, instance, inventory)) and f"{box.name}: {state}"  # noqa: E731
     _run_conversation(connect, key, name, message, explain)
 
 
@@ -134,23 +134,11 @@ def _read_instance_key(box: ConnectedHost, instance: Instance, inventory: str) -
     except root_shell.ConnectionGone as error:
         raise HostUnreached(f"{box.name}: {printable(str(error))}") from None
     if answer.status or not (lines := answer.lines):
-        state = _describe_down_state(box, instance, inventory)
-        raise NotAsDeclared(state or f"{box.name}: {instance.name} has no API key: run deploy")
+        state = describe_unanswered(box, instance, inventory, asleep=False)
+        raise NotAsDeclared(f"{box.name}: {state or f'{instance.name} has no API key: run deploy'}")
     if not (lines[0].isascii() and lines[0].isprintable()):
         raise NotAsDeclared(f"{box.name}: {instance.name} has no valid API key: run deploy")
     return lines[0]
-
-
-def _describe_down_state(box: ConnectedHost, instance: Instance, inventory: str) -> str:
-    """Why an instance does not answer, by its state, and the next command; empty where its state does not say why."""
-    try:
-        observed = observe_box(box)
-        state = observed.assess_state(instance)
-    except HostReadFailed as error:
-        return error.message
-    unloaded = observed.describe_unloaded(instance, inventory)
-    text = unloaded if state.is_ready else describe_state(state, inventory, box.name)
-    return text and f"{box.name}: {printable(text)}"
 
 
 def _connect_gateway(way: ClientEndpoint, inventory: str) -> http.client.HTTPConnection:

@@ -151,6 +151,7 @@ def sync_keys(
     no_hosts: bool = False,
     reach: GatewayHosts | None = None,
     replaced: Mapping[str, HostVersion] | None = None,
+    changed: str = "",
 ) -> None:
     """Bring the keys to every host that has a gateway.
 
@@ -161,10 +162,11 @@ def sync_keys(
         no_hosts: Whether only the file is written.
         reach: Its hosts, if they are connected; None: each gets the keys as soon as it is connected.
         replaced: Host -> its own version, which the keys replace there, and nowhere else.
+        changed: The name of the only key that changes; empty for all keys.
 
     Raises:
-        click.exceptions.Exit: with 1, where one did not get them, or may ignore a right; with 3, where one is out of
-            reach; each is named.
+        click.exceptions.Exit: with 1, where one did not get them, or may ignore a right of a key that changes; with 3,
+            where one is out of reach; each is named.
         FileAccessFailed: the file is refused, or cannot be written. Hosts without a result are named, also after an
             interrupt.
     """
@@ -176,7 +178,7 @@ def sync_keys(
     """Host with a result -> whether it has the keys."""
 
     def report(box: ConnectedHost, one: KeyDelivery) -> None:
-        line, has_keys[box.name] = _describe_sync(asked, one)
+        line, has_keys[box.name] = _describe_sync(asked, one, changed)
         print_prose(f"{box.name}: {line}", err=True)
 
     def send(box: ConnectedHost) -> KeyDelivery:
@@ -333,19 +335,37 @@ def _send_keys(box: ConnectedHost, ring: ClientKeyring, replaced: Mapping[str, H
     try:
         answer = root_shell.run_command(box.target, script, text, PATIENCE)
         delivery = deployed_keys.parse_key_delivery(answer.lines)
-        if not ring.restricted_names or not delivery.has_arrived:
-            return delivery
+    except root_shell.RootDenied as error:
+        return KeyDelivery(wrong=printable(str(error)))
+    except root_shell.ConnectionGone as error:
+        return KeyDelivery(lost=f"the connection was lost: {printable(str(error))}")
+    except ValueError as error:
+        return KeyDelivery(lost=str(error))
+    return _check_programs(box, ring.restricted_names, delivery) if delivery.has_arrived else delivery
+
+
+def _check_programs(box: ConnectedHost, restricted: tuple[str, ...], delivery: KeyDelivery) -> KeyDelivery:
+    """A delivery with the names of keys without a right that the host's gateway may not know."""
+    if not restricted:
+        return delivery
+    try:
         answer = root_shell.run_command(box.target, deployed_keys.render_programs_query(box.rig.roots), "", PATIENCE)
         is_other = deployed_keys.has_other_programs(answer.lines)
-        return replace(delivery, restricted=ring.restricted_names if is_other else ())
     except root_shell.ConnectionGone as error:
-        return KeyDelivery(wrong=f"the connection was lost: {printable(str(error))}")
+        return replace(delivery, restricted=restricted, unchecked=f"the connection was lost: {printable(str(error))}")
     except ValueError as error:
-        return KeyDelivery(wrong=str(error))
+        return replace(delivery, restricted=restricted, unchecked=str(error))
+    return replace(delivery, restricted=restricted if is_other else ())
 
 
-def _describe_sync(asked: KeyTargets, one: KeyDelivery) -> tuple[str, bool]:
-    """The result in words, and whether the host has it."""
+def _describe_sync(asked: KeyTargets, one: KeyDelivery, changed: str) -> tuple[str, bool]:
+    """The result in words, and whether the host has it.
+
+    Args:
+        asked: The inventory.
+        one: The result.
+        changed: The name of the only key that changes; empty for all keys.
+    """
     if one.refused:
         return (
             f"{one.refused}; the running deploy may still update the keys; otherwise run `key sync` after it",
@@ -361,11 +381,17 @@ def _describe_sync(asked: KeyTargets, one: KeyDelivery) -> tuple[str, bool]:
         )
     if one.wrong:
         return f"the keys were not updated: {one.wrong}", False
+    if one.lost:
+        return f"the keys may not be updated: {one.lost}; `key sync` sends them again", False
     updated = "the keys are updated" if one.running else "the keys are updated, for when its gateway starts"
-    if one.restricted:
-        return (
-            f"{updated}; the gateway has programs of another version of Rigwright, which may ignore `wake` and `evict` "
-            f"of {format_key_names(one.restricted)}; next: `{prog_name()} deploy {shlex.quote(asked.inventory)}`",
-            False,
-        )
-    return updated, True
+    if not one.restricted:
+        return updated, True
+    names, is_followed = format_key_names(one.restricted), bool(changed) and changed not in one.restricted
+    if one.unchecked:
+        unknown = f"whether its gateway follows `wake` and `evict` of {names} is unknown: {one.unchecked}"
+        return f"{updated}; {unknown}; `key sync` asks again", is_followed
+    return (
+        f"{updated}; the gateway has programs of another version of Rigwright, which may ignore `wake` and `evict` "
+        f"of {names}; next: `{prog_name()} deploy {shlex.quote(asked.inventory)}`",
+        is_followed,
+    )

@@ -112,7 +112,7 @@ def make(
         refuse_diverged(asked, reach)
     _change_keyring(asked, change)
     _print_key(name, clear)
-    sync_keys(asked, no_hosts=no_hosts, reach=reach)
+    sync_keys(asked, no_hosts=no_hosts, reach=reach, changed=name)
 
 
 @click.command()
@@ -145,7 +145,7 @@ def rotate(inventory: str, name: str, limit: str | None, keep: str | None, no_ho
     _print_key(name, clear)
     validity = f"stays valid until {until:%Y-%m-%d %H:%M:%S} UTC" if until else "is not valid any more"
     print_prose(f"the previous key of {name} {validity}", err=True)
-    sync_keys(asked, no_hosts=no_hosts, reach=reach)
+    sync_keys(asked, no_hosts=no_hosts, reach=reach, changed=name)
 
 
 @click.command()
@@ -166,7 +166,7 @@ def revoke(inventory: str, name: str, limit: str | None, no_hosts: bool) -> None
 
     _change_keyring(asked, change)
     print_prose(f"the key of {name} is revoked in {asked.file}", err=True)
-    sync_keys(asked, no_hosts=no_hosts)
+    sync_keys(asked, no_hosts=no_hosts, changed=name)
 
 
 @click.command()

@@ -9,6 +9,7 @@ import click
 
 from checks.connections import ConnectedHost
 from cli.exit_codes import InvalidRequest
+from cli.observed_box import describe_unanswered
 from rigwright.engines import kind_of
 from rigwright.engines.instance_request import MODELS, InstanceRequest
 from rigwright.engines.metrics import parse_metrics
@@ -87,8 +88,9 @@ def refuse_foreign_server(box: ConnectedHost, instance: Instance, client: HostCl
         names = [str(one["id"]) for one in json.loads(reply.body)["data"]]
     except (ValueError, LookupError, TypeError, RecursionError):
         said = printable(reply.description)[:300]
-        if instance.is_on_demand and not reply.status:
-            raise ClientJobFailed(f"{instance.name} does not run ({said}): `start` it first") from None
+        asleep = client.place.at == instance.socket  # a request at the gateway loads it
+        if not reply.status and (state := describe_unanswered(box, instance, box.rig.inventory, asleep=asleep)):
+            raise ClientJobFailed(f"{said}: {state}") from None
         raise ClientJobFailed(f"{instance.name} does not name its model: {said}") from None
     if client.place.model not in names:
         served = printable(", ".join(names)[:100]) or "nothing"

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from checks import Drift
-from checks.connections import ConnectedHost
+from checks.connections import ConnectedHost, HostReadFailed
 from checks.survey.health import read_health
 from cli.prog_name import prog_name
 from rigwright.model.instance import Instance
@@ -88,6 +88,25 @@ def observe_box(box: ConnectedHost, *looks: str) -> ObservedBox:
         look = pool.submit(observe_host, box.target, box.rig)
         box = box.prefetch("facts", *looks)
         return ObservedBox(box, *look.result())
+
+
+def describe_unanswered(box: ConnectedHost, instance: Instance, inventory: str, *, asleep: bool = True) -> str:
+    """Why an instance gives no answer at its own socket, and the next command; empty where its state does not say why.
+
+    Args:
+        box: Its host.
+        instance: The instance.
+        inventory: The file.
+        asleep: Whether sleep is a reason, too.
+    """
+    try:
+        observed = observe_box(box)
+        state = observed.assess_state(instance)
+    except HostReadFailed as error:
+        return error.message.removeprefix(f"{box.name}: ")
+    if not state.is_ready:
+        return printable(describe_state(state, inventory, box.name))
+    return printable(observed.describe_unloaded(instance, inventory)) if asleep else ""
 
 
 def next_command(state: AssessedState, inventory: str, host: str) -> str:

@@ -157,17 +157,20 @@ def render_table(name: str) -> str:
 
 
 def _render_checks() -> str:
-    """All checks, a table a file of them."""
+    """All checks, a table a file of them, then the limits of checks in addition to those of the survey."""
     from checks import check_catalogue
 
     parts: dict[str, list[tuple[str, ...]]] = {}
-    for one in check_catalogue.list_checks():
+    listed = check_catalogue.list_checks()
+    for one in listed:
         looks = ", ".join(f"`{section.name}`" for section in one.sections)
         parts.setdefault(one.file, []).append((one.id, one.severity, one.title, one.why, looks))
     titles = ("Id", "Severity", "Assertion", "Consequence of a failure", "Survey parts")
-    return "\n".join(
-        f"**{file.replace('_', ' ')}**\n\n{_render_markdown_table(titles, rows)}" for file, rows in parts.items()
+    tables = [f"**{file.replace('_', ' ')}**\n\n{_render_markdown_table(titles, rows)}" for file, rows in parts.items()]
+    limits = _render_markdown_table(
+        ("Id", "The check cannot see"), ((one.id, one.blind) for one in listed if one.blind)
     )
+    return "\n".join((*tables, f"**Limits of checks, in addition to those of their survey parts**\n\n{limits}"))
 
 
 def _render_sections() -> str:

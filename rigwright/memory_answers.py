@@ -50,8 +50,8 @@ class FitRow:
     """The moment at which they were seen; empty where they are assumed."""
     reason: str = "no header in the lock"
     """Of an answer that is missing."""
-    first_start: int = 0
-    """Bytes that count for an instance on demand until a start is recorded, where its box never has them; else 0."""
+    first_start: tuple[int, ...] = ()
+    """Bytes that count for a first start on demand, and those of the device that lacks them; empty where it fits."""
 
     @property
     def ram_verdict(self) -> Verdict | None:
@@ -84,7 +84,7 @@ class FitRow:
         """The statement about a first start that the residency service refuses; empty where it does not."""
         if not self.first_start or not self.answer:
             return ""
-        sizes = f"{self.first_start / GIB:.1f} GiB of {sum(self.answer.room) / GIB:.1f} GiB"
+        sizes = " of ".join(f"{size / GIB:.1f} GiB" for size in self.first_start) + " of a card" * (len(self.gpus) > 1)
         return f"its first start counts as {sizes}, so the residency service may refuse it"
 
     @property
@@ -209,9 +209,7 @@ def assess_rig(
             driver=driver,
             totals=[cuda[index] for index in instance.cards],
         )
-        first_start = _find_refused_start(
-            rig, instance, answer, (ledger,) * bool(ledger) or room[: len(instance.cards)]
-        )
+        first_start = _find_lack(rig, instance, answer, (ledger,) * bool(ledger) or room[: len(instance.cards)])
         if answer and first_start and answer.verdict == "fits":
             answer = replace(answer, verdict="may not fit", largest_context=None, most_parallel=None)
         if answer and answer.verdict == "fits" and not (instance.cards or free_ram):
@@ -355,8 +353,8 @@ def _limit_ram(instance: Instance, ledger: int, total: int, free: int, spare: in
     return (room,) if room else (), (spare if most == free else 0) + (most or 1 << 60) - room
 
 
-def _find_refused_start(rig: Rig, instance: Instance, answer: MemoryAssessment | None, room: Sequence[int]) -> int:
-    """Bytes that count for an instance on demand without a record where its devices have fewer; 0 where they have them.
+def _find_lack(rig: Rig, instance: Instance, answer: MemoryAssessment | None, room: Sequence[int]) -> tuple[int, ...]:
+    """Bytes that count for an instance on demand without a record, and those of the device that lacks most of them.
 
     Args:
         rig: Its rig.
@@ -365,9 +363,9 @@ def _find_refused_start(rig: Rig, instance: Instance, answer: MemoryAssessment |
         room: Bytes of each card, or of the host, that the residency service has for it.
     """
     if not instance.is_on_demand or answer is None or answer.prediction.basis == "same variant":
-        return 0
-    sizes = estimate_floor(rig, instance).values()
-    return max((size for size, there in zip(sizes, room, strict=False) if size > there), default=0)
+        return ()
+    pairs = zip(estimate_floor(rig, instance).values(), room, strict=False)
+    return max((one for one in pairs if one[0] > one[1]), key=lambda one: one[0] - one[1], default=())
 
 
 def describe_measured(rig: Rig) -> dict[str, str]:

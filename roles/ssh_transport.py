@@ -169,7 +169,7 @@ def _ask_host_key(self: AskPolicy, client: SSHClient, hostname: str, key: parami
     found = as_host_key(key)
     unknown = f"known_hosts has no host key for {hostname}, which shows {found.fingerprint} ({found.kind})"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        client.close()
+        close_client(client)
         raise paramiko.SSHException(
             f"{unknown}. Rigwright has sent no data. If `{found.comparison_command}` on its own console "
             f"prints the same, add the key with `ssh {hostname}`"
@@ -228,6 +228,9 @@ def _load_key(state: State, key_filename: str, key_password: str) -> paramiko.PK
 
 
 _forget_file_transfers: Callable[[ssh.SSHConnector], None] = ssh.SSHConnector.disconnect
+_connect_connector: Callable[[ssh.SSHConnector], None] = ssh.SSHConnector._connect
+_connect_client: Callable[..., None] = SSHClient.connect
+_open_jump_channel: Callable[..., paramiko.Channel] = SSHClient.gateway
 
 
 def close_client(client: SSHClient) -> None:
@@ -246,6 +249,31 @@ def _disconnect(self: ssh.SSHConnector) -> None:
         close_client(self.client)
 
 
+def _connect_anew(self: ssh.SSHConnector) -> None:
+    """Connect to a host after the end of its former connection, which pyinfra's own forgets and leaves open."""
+    if self.client is not None:
+        self.disconnect()
+    _connect_connector(self)
+
+
+def _connect_or_close(self: SSHClient, *arguments: Any, **options: Any) -> None:
+    """Connect to a host or a jump host; a failure leaves no connection open."""
+    try:
+        _connect_client(self, *arguments, **options)
+    except BaseException:
+        close_client(self)
+        raise
+
+
+def _open_or_close(self: SSHClient, *arguments: Any, **options: Any) -> paramiko.Channel:
+    """Open a jump host's channel to the next host; a failure ends the connection to the jump host."""
+    try:
+        return _open_jump_channel(self, *arguments, **options)
+    except BaseException:
+        close_client(self)
+        raise
+
+
 AcceptNewPolicy.missing_host_key = _accept_new_host_key  # type: ignore[method-assign]
 WarningPolicy.missing_host_key = _warn_of_host_key  # type: ignore[method-assign]
 StrictPolicy.missing_host_key = _missing_host_key  # type: ignore[method-assign]
@@ -254,3 +282,6 @@ ssh_client.get_host_keys = load_known_hosts
 ssh_util.getpass = _ask_passphrase
 ssh.get_private_key = _load_key
 ssh.SSHConnector.disconnect = _disconnect  # type: ignore[method-assign]
+ssh.SSHConnector._connect = _connect_anew  # type: ignore[method-assign]
+SSHClient.connect = _connect_or_close  # type: ignore[method-assign]
+SSHClient.gateway = _open_or_close  # type: ignore[method-assign]

@@ -177,13 +177,17 @@ class KeyDelivery:
     """Whether the router has them now; else it will when it starts."""
     newer: DeployedKeys | None = None
     """The host's keys where they stay, as these were not made from them."""
+    lost: str = ""
+    """The error that ended the connection before the result; the host may have the keys, or not."""
     restricted: tuple[str, ...] = ()
     """Names of keys without a right that the host's gateway may not know, for it has other programs."""
+    unchecked: str = ""
+    """The error that left it open whether they are restricted there; empty if that is known."""
 
     @property
     def has_arrived(self) -> bool:
         """Whether the host has the keys."""
-        return self.deployed and not (self.refused or self.wrong or self.newer)
+        return self.deployed and not (self.refused or self.wrong or self.newer or self.lost)
 
 
 DELIVERY_SCHEMA: script_output.Schema = {

@@ -131,12 +131,15 @@ class ReconnectingShell:
         if time.monotonic() > given_up:
             raise HostLost(f"no connection for {self.patience:.0f} s ({why})")
         gevent.sleep(1)
+        held = find_deploy_lock(self.host)
+        if held:
+            held.end_renewals()
         try:
             self.host.connector.connect()
         except ConnectError:
             logger.debug("still no connection to %s", self.host.name)
             return
-        if held := find_deploy_lock(self.host):
+        if held:
             held.renew()
 
 

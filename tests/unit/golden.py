@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -86,15 +86,17 @@ class Texts:
         return min(forms, key=len)
 
     def host(self, name: str, files: Iterable[tuple[str, str]]) -> str:
-        """A section for each file of a host; those that another host has, too, are counted."""
-        parts, same = list[str](), Counter[str]()
+        """A section for each file of a host; those that another host has, too, with their number and paths' SHA-256."""
+        parts, same = list[str](), defaultdict[str, list[str]](list)
         for path, text in files:
             owner, _, other = self.names.get(text, "").partition(" ")
             if other == path:
-                same[owner] += 1
+                same[owner].append(path)
             elif path != MANIFEST or name == FIRST_HOST:
                 parts.append(self.section(f"{name} {path}", text, _kind(path)))
-        parts += [f"== {name} = {owner}: {count} files\n" for owner, count in same.items()]
+        for owner, paths in same.items():
+            digest = hashlib.sha256(_rows(*sorted(paths)).encode()).hexdigest()
+            parts.append(f"== {name} = {owner}: {len(paths)} files, paths {digest}\n")
         return "".join(parts)
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -23,6 +24,7 @@ from rigwright.host.deploy_lock_state import DEPLOY_LOCK
 from rigwright.model.gateway_schema import Gateway
 from rigwright.project_root import ROOT
 from rigwright.serving.instance_units import OWNED_HEADER
+from roles import root_shell
 from tests.unit import keys_world
 from tests.unit.gateway_host import GatewayFolderHost
 from tests.unit.keys_world import LONG, RunKeys, accepts_key, make_controller, make_gateway_hosts
@@ -100,7 +102,15 @@ def test_a_gateway_that_may_ignore_the_rights_of_a_key_is_named(keys, hosts, fil
     assert "box1: the keys are updated box2: the keys are updated; the gateway has programs of another" in said
     assert f"may ignore `wake` and `evict` of bob; next: `rigwright deploy {file.with_name('rig.py')}`" in said
     assert [given_to(host) for host in hosts.values()] == [["alice", "bob"]] * 2
-    assert (keys("sync").exit_code, keys("rotate", "alice").exit_code, keys("revoke", "bob").exit_code) == (1, 1, 0)
+    assert (keys("sync").exit_code, keys("rotate", "alice").exit_code, keys("revoke", "bob").exit_code) == (1, 0, 0)
+
+    # a change of another key is complete without these programs
+    keys("make", "bob", "--no-wake")
+    revoked = keys("revoke", "alice")
+    assert revoked.exit_code == 0
+    assert "may ignore `wake` and `evict` of bob; next:" in " ".join(revoked.stderr.split())
+    assert [given_to(host) for host in hosts.values()] == [["bob"]] * 2
+    assert (keys("rotate", "bob").exit_code, keys("revoke", "bob").exit_code) == (1, 0)
 
     keys("make", "carol", "--no-evict", "--no-hosts")
     hosts["box2"].current.joinpath("settings.json").write_text('{\n "wake": hostile\0}')
@@ -281,6 +291,56 @@ def test_a_revoked_key_ends_on_a_host_before_others_are_connected(keys, hosts, m
     monkeypatch.setattr(keys_world, "map_given_hosts", connect_slowly)
     assert keys("revoke", "alice").exit_code == 0
     assert revoked[0]
+
+
+def lose_connection(monkeypatch: pytest.MonkeyPatch, error: OSError, *, before: int) -> None:
+    """Every host loses its connection after so many commands."""
+    answer, commands = GatewayFolderHost.answer_command, Counter[int]()
+
+    def answer_or_lose(host: GatewayFolderHost, *rest: Any) -> Any:
+        commands[id(host)] += 1
+        if commands[id(host)] > before:
+            raise error
+        return answer(host, *rest)
+
+    monkeypatch.setattr(GatewayFolderHost, "answer_command", answer_or_lose)
+
+
+@pytest.mark.parametrize(("words", "status"), [(("revoke", "alice"), 0), (("sync",), 1)])
+def test_keys_that_a_host_has_are_updated_though_the_connection_is_lost_after_them(
+    keys, hosts, monkeypatch, words, status
+):
+    keys("make", "alice")
+    keys("make", "bob", "--no-wake")
+    lose_connection(monkeypatch, root_shell.ConnectionGone("Socket is closed"), before=1)
+    done = keys(*words)
+    said = " ".join(done.stderr.split())
+    assert done.exit_code == status, said
+    unknown = (
+        "whether its gateway follows `wake` and `evict` of bob is unknown: the connection was lost: Socket is closed"
+    )
+    assert f"box1: the keys are updated; {unknown}; `key sync` asks again" in said
+    assert given_to(hosts["box1"]) == (["bob"] if status == 0 else ["alice", "bob"])
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            root_shell.ConnectionGone("Socket is closed"),
+            "the keys may not be updated: the connection was lost: Socket is closed; `key sync` sends them again",
+        ),
+        (
+            root_shell.RootDenied("a password is required", "ops"),
+            "the keys were not updated: cannot become root (a pass",
+        ),
+    ],
+)
+def test_a_lost_delivery_leaves_it_open_whether_a_host_has_the_keys(keys, hosts, monkeypatch, error, message):
+    keys("make", "alice")
+    lose_connection(monkeypatch, error, before=0)
+    done = keys("revoke", "alice")
+    assert (done.exit_code, f"box1: {message}" in " ".join(done.stderr.split())) == (1, True), done.stderr
 
 
 def test_an_interrupt_names_the_hosts_without_a_result(keys, hosts, monkeypatch):

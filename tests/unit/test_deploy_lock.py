@@ -10,13 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import gevent.event
 import pytest
 
 from rigwright.host.deploy_lock_state import describe_lock_refusal
 from rigwright.monitoring.textfile import DEPLOY_STARTED
 from roles import deploy_lock
 from roles.deploy_lock import DeployLock, describe_denial
+from roles.operations import reconnecting_shell
+from roles.operations.reconnecting_shell import ReconnectingShell
 from tests.unit import short_programs
 from tests.unit.channel_records import channel_lines_of
 from tests.unit.polling import wait_until
@@ -232,6 +236,29 @@ class ClosingChannel:
 
     def get_transport(self) -> SimpleNamespace:
         return SimpleNamespace(is_active=lambda: self.connected)
+
+
+def test_a_renewal_that_a_reconnect_ends_loses_no_deploy_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced, tries = gevent.event.Event(), list[int]()
+
+    def acquire(patience: int = 0) -> str:
+        tries.append(patience)
+        return "no deploy lock: Socket is closed" if len(tries) == 1 and replaced.wait(5) else ""
+
+    def connect() -> None:
+        replaced.set()
+        gevent.sleep(0)
+
+    target: Any = SimpleNamespace(connector=SimpleNamespace(connect=connect))
+    mine = DeployLock(target, "x")
+    monkeypatch.setattr(mine, "acquire", acquire)
+    monkeypatch.setattr(reconnecting_shell, "find_deploy_lock", lambda _: mine)
+    monkeypatch.setattr(reconnecting_shell, "gevent", SimpleNamespace(sleep=lambda _: gevent.sleep(0)))
+    mine.renew()
+    ReconnectingShell(target)._reconnect(time.monotonic() + 60, "cut")
+    assert mine.lost == ""
+    gevent.sleep(0)
+    assert (mine.lost, len(tries)) == ("", 2)
 
 
 @pytest.mark.parametrize("error", [False, True], ids=["closed", "error"])

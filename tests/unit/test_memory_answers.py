@@ -94,7 +94,7 @@ def test_an_instance_on_demand_in_ram_has_the_budget_of_the_residency_service() 
     assert limited(first, book=book)["a"].verdict == "fits"
     for budget, verdict in (("1G", "fits"), ("500M", "does not fit"), ("5%", "does not fit"), ("90%", "fits")):
         row = limited(first, budget=budget, book=book)["a"]
-        assert (row.verdict, row.first_start) == (verdict, 0), budget
+        assert (row.verdict, row.first_start) == (verdict, ()), budget
         assert row.answer is not None
         assert row.answer.largest_context != 0 or verdict != "fits"
     # one at boot is not the service's
@@ -119,6 +119,20 @@ def test_a_first_start_that_the_residency_service_refuses_does_not_count_as_one_
     row = limited(first, budget="1G", book=near, context=16384)["a"]
     assert row.answer is not None
     assert (row.answer.prediction.basis, row.verdict) == ("neighbour", "may not fit")
+
+
+def test_a_refused_first_start_is_compared_with_the_device_that_lacks_the_memory() -> None:
+    # 23 GiB of weights on each of two cards
+    wide = replace(locked_instance("a", 46 * GIB, cards=(0, 1)), start="on-demand")
+    (row,) = assess_rig("box", sample_rig(wide, cards=(CARD, CARD)), (wide,), [], None)
+    assert row.answer is not None
+    room = f"{row.answer.room[0] / GIB:.1f}"
+    assert f"its first start counts as 24.5 GiB of {room} GiB of a card, so" in row.description
+
+    # the residency service compares with its budget: `memory_max` is the kernel's
+    limit = replace(locked_instance("a", 30 * GIB), start="on-demand", memory_max="4G")
+    row = limited(limit, budget="16G")["a"]
+    assert "its first start counts as 30.5 GiB of 16.0 GiB, so the residency service may refuse it" in row.description
 
 
 def test_the_limit_of_a_unit_makes_a_larger_need_doubtful() -> None:

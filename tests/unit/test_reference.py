@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
+from checks import check_catalogue
 from cli import reference
 from rigwright.project_root import ROOT
 
@@ -98,3 +99,10 @@ def test_a_key_without_a_description_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(reference.TABLES, "quiet", reference.KeyTable(Quiet))
     with pytest.raises(reference.MissingDescription, match=r"Quiet\.key has no description"):
         reference.render_table("quiet")
+
+
+def test_the_limits_of_each_check_are_in_its_page() -> None:
+    page = (ROOT / "docs" / "reference" / "check-list.md").read_text()
+    limits = {one.id: one.blind for one in check_catalogue.list_checks() if one.blind}
+    assert limits
+    assert all(f"| {name} | {text.replace('|', reference.BAR)} |" in page for name, text in limits.items())

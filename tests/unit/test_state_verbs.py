@@ -1,6 +1,7 @@
 """States x verbs: each verb names the same state for the same facts, with the exit status that belongs to it."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,13 +16,18 @@ from checks.results import STATUS
 from checks.survey.answers import SurveyAnswers
 from checks.survey.health import HEALTH, observe_state
 from cli import chat, check_serving, doctor, observed_box, plan, status
+from cli.exit_codes import NotAsDeclared
 from cli.instance_access import ClientAccess
+from cli.measurement_refusals import refuse_foreign_server
 from rigwright.model.gateway_schema import Gateway
+from rigwright.operate.chat_reply import Reply
+from rigwright.operate.client_target import ClientTarget
 from rigwright.operate.diagnosis_findings import HostEvidence
 from rigwright.operate.instance_health import BLANK_HOST_FACTS, HealthFacts, RotationObservation, RotationReason
 from rigwright.operate.instance_state import GenerationObservation
 from rigwright.serving.serving_state import ObservedServing
-from roles.client import ClientJobLost
+from roles import root_shell
+from roles.client import ClientJobFailed, ClientJobLost
 from tests.unit.ready_instances import ENGINE, UNIT, ready_facts
 from tests.unit.samples import sample_facts, sample_instance, sample_rig
 
@@ -114,7 +120,7 @@ VERBS: dict[str, Callable[[ConnectedHost], tuple[str, int]]] = {
     "check --serving": verify_state,
     "doctor": lambda box: ("; ".join(one.means for one in doctor._check_deployability("rig.py", box)), -1),
     "plan": lambda box: ("; ".join(plan.plan_box(box).states), -1),
-    "chat": lambda box: (chat._describe_down_state(box, INSTANCE, "rig.py"), -1),
+    "chat": lambda box: (observed_box.describe_unanswered(box, INSTANCE, "rig.py"), -1),
 }
 
 
@@ -148,9 +154,56 @@ def test_verbs_that_ask_at_the_own_socket_name_an_instance_on_demand_that_is_asl
         text = f"chat is asleep, and only requests at the gateway load it; next: `{command}`" if asleep else ""
         assert told.state == text
         assert told.verdict == ("not as declared" if asleep else told.verdict)
-        assert chat._describe_down_state(box, one, "rig.py") == (f"box: {text}" if text else "")
+        assert observed_box.describe_unanswered(box, one, "rig.py") == text
         (told,) = check_serving.verify_box(box, [one], ClientAccess(gateway=True), interrupt, lambda *_: None, "rig.py")
         assert told.state == ""
+
+
+@pytest.mark.parametrize(
+    ("facts", "at", "message"),
+    [
+        (with_unit(active="inactive"), "", "no answer in time: chat is asleep, and only requests at"),
+        (with_unit(active="inactive"), "192.0.2.7:8000", "chat does not name its model: no answer in time"),
+        (READY, "", "chat does not name its model: no answer in time"),
+        (with_engine(), "", "no answer in time: chat is silent"),
+        (with_unit(active="failed", result="exit-code"), "", "no answer in time: chat has failed"),
+    ],
+    ids=["asleep", "at the gateway", "ready", "silent", "failed"],
+)
+def test_a_measurement_names_the_state_of_an_instance_that_gives_no_answer(
+    facts: HealthFacts, at: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observed_box, "read_health", lambda target, rig: facts)
+    one = sample_instance(start="on-demand")
+    box = StateBox("box", sample_rig(one), SimpleNamespace(data={}))
+    client: Any = SimpleNamespace(
+        place=ClientTarget(one.name, at or one.socket, one.model_name),
+        send_request=lambda *_: Reply(0, "no answer in time", "", "", (), None, 10.0, 0, 10.0),
+    )
+    with pytest.raises(ClientJobFailed, match=re.escape(message)):
+        refuse_foreign_server(box, one, client)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        (with_unit(active="inactive"), "box: chat has no API key: run deploy"),
+        (READY, "box: chat has no API key: run deploy"),
+        (with_unit(active="failed", result="exit-code"), "box: chat has failed"),
+    ],
+    ids=["asleep", "ready", "failed"],
+)
+def test_chat_names_a_missing_key_also_of_an_instance_that_is_asleep(
+    facts: HealthFacts, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observed_box, "read_health", lambda target, rig: facts)
+    monkeypatch.setattr(
+        root_shell, "run_command", lambda *_, **__: root_shell.RootCommandResult(1, b"", b"cat: absent")
+    )
+    one = sample_instance(start="on-demand")
+    box = StateBox("box", sample_rig(one), SimpleNamespace(data={}))
+    with pytest.raises(NotAsDeclared, match=re.escape(message)):
+        chat._read_instance_key(box, one, "rig.py")
 
 
 def test_a_host_without_a_look_is_unreachable_for_status(monkeypatch: pytest.MonkeyPatch) -> None:
