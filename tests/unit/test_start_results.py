@@ -160,3 +160,29 @@ def test_a_journal_that_does_not_answer_delays_a_record_only_so_long(
     start_log.sync_journal()
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     start_log.sync_journal()
+
+
+def test_processes_of_the_next_command_beside_the_engine_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # systemd is asked anew once the first of two commands has gone, however late the next question would be
+    monkeypatch.setattr(record, "QUESTIONS", 3600.0)
+    monkeypatch.setattr(record, "LONGEST", 20.0)
+    main, first, second = os.getpid(), 2957, 2958
+    processes = tmp_path / "unit/cgroup.procs"
+    processes.parent.mkdir()
+    processes.write_text(f"{main}\n{first}\n")
+    then = {first: f"{main}\n{second}\n", second: f"{main}\n"}
+    beside: list[int] = []
+
+    def take(_: object, __: int, control: int) -> list[int]:
+        beside.append(control)
+        processes.write_text(then.get(control, f"{main}\n"))
+        return []
+
+    monkeypatch.setattr(record, "engine_processes", take)
+    values = {**STARTS, **FIRST, "pid": main, "group": "/unit", "result": "success"}
+    shown = [SHOWN.format(**{**values, "control": number}) for number in (0, first, second)]
+    later = SHOWN.format(**{**values, "control": first, "invocation": LATER})
+    assert watch_shown(tmp_path, monkeypatch, (), *shown, later) == 1
+    assert beside == [first, second]

@@ -188,8 +188,16 @@ class StartWatch:
         self.seconds = 0.0
         """From the start of the process to ready."""
 
-    def look(self, seen: Mapping[str, str]) -> bool:
-        """Look at its processes; returns whether its first one is there. Those of a later start have the same group."""
+    def look(self, seen: Mapping[str, str], *, is_fresh: bool = False) -> bool:
+        """Look at its processes; returns whether its first one is there. Those of a later start have the same group.
+
+        Args:
+            seen: systemd's answer.
+            is_fresh: Whether systemd has just given it. Since an earlier one, a command beside it may have ended
+                and the next one begun, whose processes would count as the engine's: then it looks at none.
+        """
+        if seen.get("InvocationID", "") != self.invocation:
+            return False
         group, main, control = (seen.get(name, "") for name in ("ControlGroup", "MainPID", "ControlPID"))
         if not GROUP.fullmatch(group) or "/.." in group or not DIGITS.fullmatch(main):
             return False
@@ -198,8 +206,10 @@ class StartWatch:
         if int(main) not in processes:
             return False
         # `ready`, which asks for the first answer, is in the same group
-        figures = read_group(f"{CGROUPS}{group}")
         beside = int(control) if DIGITS.fullmatch(control) else 0
+        if not is_fresh and seen.get("ActiveState") == "activating" and beside not in processes:
+            return False
+        figures = read_group(f"{CGROUPS}{group}")
         self.peaks.look(engine_processes(processes, int(main), beside), figures)
         self.figures = figures or self.figures
         return True
@@ -297,6 +307,7 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
         pause = ANSWERED_QUESTIONS if answered or loaded else QUESTIONS
         if not there or (not ready and moment - asked >= pause):
             seen, asked = show_unit(unit) or seen, moment
+            there = there or watch.look(seen, is_fresh=True)
         entered = _load_seconds(seen, watch.invocation)
         if answered or (entered and not ready):
             loaded = loaded or moment
