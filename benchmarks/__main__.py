@@ -70,8 +70,7 @@ def print_report(file: str | None, text: str, head: tuple[str, ...], rows: Rows,
     if file:
         write_output(file, text)
     print_table(head, rows)
-    for line in lines:
-        click.echo(line)
+    click.echo("\n".join(lines), nl=bool(lines))
 
 
 def describe_run(report: benchmarks.timed_verbs.Report, runs: int) -> str:

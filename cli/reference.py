@@ -167,9 +167,7 @@ def _render_checks() -> str:
         parts.setdefault(one.file, []).append((one.id, one.severity, one.title, one.why, looks))
     titles = ("Id", "Severity", "Assertion", "Consequence of a failure", "Survey parts")
     tables = [f"**{file.replace('_', ' ')}**\n\n{_render_markdown_table(titles, rows)}" for file, rows in parts.items()]
-    limits = _render_markdown_table(
-        ("Id", "The check cannot see"), ((one.id, one.blind) for one in listed if one.blind)
-    )
+    limits = _render_markdown_table(("Id", "It cannot see"), ((one.id, one.blind) for one in listed if one.blind))
     return "\n".join((*tables, f"**Limits of checks, in addition to those of their survey parts**\n\n{limits}"))
 
 

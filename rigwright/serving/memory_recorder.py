@@ -14,6 +14,7 @@ from rigwright.serving.instance_units import InstanceUnit
 RECORDER = "memory/recorder"
 """The program's folder in a generation."""
 _PACKAGE = "rigwright_memory"
+PROGRAM = ("process_memory.py", "record.py", "start_log.py")
 _START = f"import sys\n\nfrom {_PACKAGE}.record import main\n\nsys.exit(main(sys.argv[1:]))\n"
 
 
@@ -24,9 +25,7 @@ def render_recorder(rig: Rig, units: Sequence[InstanceUnit]) -> dict[str, str]:
 
     patches = patches_by_target(rig.instances, rig.envs, rig.toolkit.patches)
     source = ROOT / "roles/memory_records/host"
-    program = {
-        f"{RECORDER}/{_PACKAGE}/{name}": read_program(source / name) for name in ("process_memory.py", "record.py")
-    }
+    program = {f"{RECORDER}/{_PACKAGE}/{name}": read_program(source / name) for name in PROGRAM}
     declared = {}
     for instance, unit in zip(rig.instances, units, strict=True):
         cards = (rig.cards[index] for index in instance.cards)

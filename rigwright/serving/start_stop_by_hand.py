@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rigwright.gateway.gateway_units import WAKE_STATES
 from rigwright.host import script_output
 from rigwright.host.deploy_lock_state import LOCKS, parse_holder
 from rigwright.host.script_output import free_text, unit, word
@@ -106,6 +107,8 @@ def render_lifecycle_script(
         ],
         current=f"{roots.config}/current",
         stopped=f"{roots.config}/{STOPPED}",
+        states=WAKE_STATES,
+        ledger=f"{roots.residency}/ledger.json",
         holder=holder,
         locks=LOCKS,
         log_lines=LOG_LINES,

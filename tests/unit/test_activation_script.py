@@ -10,7 +10,7 @@ from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import SETTLE
 from rigwright.serving.instance_units import listener_units
-from tests.unit.host_folder import HostFolder
+from tests.unit.host_folder import SYSTEMCTL, HostFolder
 from tests.unit.host_states import CHAT, CODE, FAILS, SERVES, target_generation, two_instance_rig
 from tests.unit.rendered_scripts import activation_script, write_stand_in
 from tests.unit.samples import sample_instance
@@ -157,6 +157,28 @@ def test_services_stopped_by_an_unfinished_activation_come_back_too(host: HostFo
     done = host.run_script(script(host, Activation((), (CHAT,))).replace("new=2", "new=1"))
     assert (done.returncode, host.current) == (1, "generations/2")
     assert f"restart --no-block {CHAT} {CODE} {PORT} {PORT_2}" in host.systemctl_commands
+
+
+AFTER_RELOAD = """
+cd "$(dirname "$0")/../systemd"
+case "$*" in
+  show*ActiveState,SubState,NRestarts,Job*{router}) touch router ;;
+  reload*) [ ! -e router ] || cp state state-{chat} ;;
+esac
+"""
+
+
+def test_the_gateway_has_its_earlier_settings_before_instances_are_awaited(host: HostFolder) -> None:
+    serve_old(host)
+    router = "rigwright_router.service"
+    (host.config / "generations/1/units" / router).write_text("[Install]\nWantedBy=rigwright.target\n")
+    # the model answers only once the gateway has its settings again, and that waits for the router
+    write_stand_in(host.root / "bin", "systemctl", AFTER_RELOAD.format(router=router, chat=CHAT) + SYSTEMCTL)
+    host.set_answers(**{f"state_{CODE}": FAILS, f"state_{CHAT}": FAILS})
+    done = host.run_script(script(host, Activation((), (CHAT, CODE), reload=("rigwright_gateway.service",))))
+    assert (done.returncode, host.current) == (1, "generations/1")
+    assert host.systemctl_commands.count("reload rigwright_gateway.service") == 1
+    assert "does not serve either" not in done.stdout
 
 
 def test_units_of_both_generations_are_left_alone_on_the_way_back(host: HostFolder) -> None:

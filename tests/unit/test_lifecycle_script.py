@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main, start_stop_restart
+from rigwright.gateway.gateway_units import WAKE_STATES
 from rigwright.serving import start_stop_by_hand
 from rigwright.serving.start_stop_by_hand import LifecycleOutcome
 from tests.unit.mapped_hosts import map_given_hosts
@@ -105,6 +106,35 @@ def test_one_on_demand_may_sleep_again_once_it_has_answered(
     done = host.run_script(script.replace(command, f"if text=$({ask}); then"))
     found = start_stop_by_hand.parse_outcome(done.stdout.splitlines())
     assert (found.is_right("start"), found.describe_outcome("start")) == (right, lines)
+
+
+@pytest.mark.parametrize(
+    ("states", "lines"),
+    [
+        ("code failed 1\nchat failed 0\n", ["chat: inactive (dead): its engine\\x1b[2J has ended"]),
+        (
+            "a.chat failed 0\nchat stopped 0\n",
+            ["chat: has answered, and is asleep again: another instance needed its memory"],
+        ),
+    ],
+)
+def test_one_on_demand_that_crashes_after_its_answer_has_failed(
+    host: LifecycleHost, tmp_path: Path, states: str, lines: list[str]
+) -> None:
+    instance = replace(host.rig.instances[0], start="on-demand")
+    script = start_stop_by_hand.render_lifecycle_script(host.rig.roots, (instance,), "start", ["chat"], "{}")
+    command = next(line for line in script.splitlines() if "residency.json start chat" in line)
+    host.set_systemctl_answer("state", "inactive\n")
+    write_stand_in(host.systemctl.parent, "journalctl", "true")
+    (tmp_path / "states").write_text(states)
+    ledger = {"instances": {"chat": {"phase": "asleep", "reason": "its engine\x1b[2J has ended"}}}
+    (tmp_path / "ledger.json").write_text(json.dumps(ledger))
+    for path, name in ((WAKE_STATES, "states"), (f"{host.rig.roots.residency}/ledger.json", "ledger.json")):
+        script = script.replace(path, str(tmp_path / name))
+    done = host.run_script(script.replace(command, "if true; then"))
+    found = start_stop_by_hand.parse_outcome(done.stdout.splitlines())
+    assert found.describe_outcome("start") == lines
+    assert found.is_right("start") == ("asleep again" in lines[0])
 
 
 @pytest.mark.parametrize("recompile", [False, True])

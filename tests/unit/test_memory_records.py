@@ -16,7 +16,7 @@ import pytest
 from rigwright import memory_records
 from rigwright.memory_records import parse_host_records
 from rigwright.project_root import ROOT
-from roles.memory_records.host import process_memory, record
+from roles.memory_records.host import process_memory, record, start_log
 from roles.memory_records.host.process_memory import CardSample, DriverLibrary, PeakUse
 
 COMPUTED = {
@@ -125,8 +125,8 @@ def test_lines_of_a_log_are_cut_and_printable(monkeypatch: pytest.MonkeyPatch, t
     journal.write_text("#!/bin/sh\nprintf 'n_ctx_slot \\033[2J%0400d\\nother\\n' 7\n")
     journal.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    (line,) = record.read_lines("1" * 32, ["n_ctx_slot"])
-    assert len(line) == record.LINE_LENGTH
+    (line,) = start_log.read_lines("1" * 32, ["n_ctx_slot"])
+    assert len(line) == start_log.LINE_LENGTH
     assert line.startswith("n_ctx_slot ?[2J0")
 
 

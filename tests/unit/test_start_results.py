@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.memory_records import parse_host_records
-from roles.memory_records.host import record
+from roles.memory_records.host import record, start_log
 from tests.unit.rendered_scripts import write_stand_in
 
 # Recorded with systemd 257: a service with ExecStartPost=, whose control group had the mark of systemd-oomd when its
@@ -69,17 +69,23 @@ ENTRIES = (
     },
 )
 JOURNALCTL = """exec python3 -I - "$@" <<'PROGRAM'
-# a stand-in: prints a field of the entries that have all of FIELD=VALUE
-import json, sys
+# a stand-in: prints a field of the entries that have all of FIELD=VALUE; it has none before it was told to sync
+import json, os, sys
+if "--sync" in sys.argv:
+    sys.exit(open("ENTRIES.synced", "w").close())
+if not os.path.exists("ENTRIES.synced"):
+    sys.exit()
 options = [word for word in sys.argv[1:] if word.startswith("--")]
 values = [word.split("=", 1) for word in sys.argv[1:] if not word.startswith("--")]
 field = next((word.partition("=")[2] for word in options if word.startswith("--output-fields=")), "MESSAGE")
-for entry in json.load(open("ENTRIES")):
+entries = json.load(open("ENTRIES"))
+for entry in reversed(entries) if "--reverse" in options else entries:
     if field in entry and all(entry.get(name) == value for name, value in values):
         print(entry[field])
 PROGRAM"""
 DECLARATION = {
     "fingerprint": "b" * 64,
+    "failure_patterns": ["unable to allocate "],
     "computed": {
         **{"engine": "llama.cpp 0.3.36", "model": "a" * 64, "options": "c" * 64, "cards": [], "share": 0.0},
         **{"context": 4096, "parallel": 1, "weights": 1000, "cache": 100},
@@ -132,3 +138,51 @@ def test_only_systemd_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     assert watch_shown(tmp_path, monkeypatch, entries, STARTED, NEXT) == 1
     (one,) = parse_host_records((tmp_path / "chat.json").read_bytes())
     assert (one.outcome, one.result, one.as_failure()) == ("failed", "", None)
+
+
+def test_the_reason_at_the_end_of_a_long_log_bars_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_log, "LOG_BYTES", 4096)
+    words = ("loading", *(f"unable to allocate {number} of the first try" for number in range(300)))
+    words += ("unable to allocate CUDA0 buffer", "exiting")
+    entries = [{"_SYSTEMD_INVOCATION_ID": INVOCATION, "MESSAGE": text} for text in words]
+    assert watch_shown(tmp_path, monkeypatch, entries, STARTED, UNLOADED) == 1
+    (one,) = parse_host_records((tmp_path / "chat.json").read_bytes())
+    assert len(one.failure_lines) == start_log.FAILURE_LINES
+    assert one.failure_lines[-2:] == ("unable to allocate 299 of the first try", "unable to allocate CUDA0 buffer")
+
+
+def test_a_journal_that_does_not_answer_delays_a_record_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_stand_in(tmp_path, "journalctl", "exec sleep 600")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(start_log, "SYNC", 0.1)
+    start_log.sync_journal()
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    start_log.sync_journal()
+
+
+def test_processes_of_the_next_command_beside_the_engine_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # systemd is asked anew once the first of two commands has gone, however late the next question would be
+    monkeypatch.setattr(record, "QUESTIONS", 3600.0)
+    monkeypatch.setattr(record, "LONGEST", 20.0)
+    main, first, second = os.getpid(), 2957, 2958
+    processes = tmp_path / "unit/cgroup.procs"
+    processes.parent.mkdir()
+    processes.write_text(f"{main}\n{first}\n")
+    then = {first: f"{main}\n{second}\n", second: f"{main}\n"}
+    beside: list[int] = []
+
+    def take(_: object, __: int, control: int) -> list[int]:
+        beside.append(control)
+        processes.write_text(then.get(control, f"{main}\n"))
+        return []
+
+    monkeypatch.setattr(record, "engine_processes", take)
+    values = {**STARTS, **FIRST, "pid": main, "group": "/unit", "result": "success"}
+    shown = [SHOWN.format(**{**values, "control": number}) for number in (0, first, second)]
+    later = SHOWN.format(**{**values, "control": first, "invocation": LATER})
+    assert watch_shown(tmp_path, monkeypatch, (), *shown, later) == 1
+    assert beside == [first, second]

@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from .process_memory import (
@@ -28,6 +28,7 @@ from .process_memory import (
     read_group,
     read_machine,
 )
+from .start_log import FAILURE_LINES, RESULT, read_lines, read_result, sync_journal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ MARK_INTERVAL, LATER_MARK_INTERVAL = 0.01, 0.05  # seconds between looks for rea
 QUESTIONS, ANSWERED_QUESTIONS = 5.0, 0.5  # seconds between questions to systemd; none while it is ready and there
 SETTLING = 60.0  # seconds from ready to the last look
 LONGEST = 2 * 3600.0  # seconds of a start that is waited for
-LINES, LINE_LENGTH, LOG_BYTES = 30, 300, 4 << 20
-FAILURE_LINES = 10
 PER_FINGERPRINT, FINGERPRINTS = 5, 20  # records that are kept
 FAILURES = 10  # starts without an answer that are kept
 MOST = 2 << 20  # bytes of a record's file
@@ -54,8 +53,6 @@ INVOCATION = re.compile(r"[0-9a-f]{32}")
 GROUP = re.compile(r"(?:/[A-Za-z0-9_.@:\\-]{1,200}){1,16}")
 SLICE = re.compile(r"rigwright-.{1,200}\.slice")
 DIGITS = re.compile(r"[0-9]{1,19}")
-RESULT = re.compile(r"[a-z-]{1,24}")
-UNIT_FAILED = "d9b373ed55a64feb8242e02dbe79a49c"  # sd-messages.h, SD_MESSAGE_UNIT_FAILURE_RESULT
 
 
 def show_unit(unit: str) -> dict[str, str]:
@@ -66,33 +63,6 @@ def show_unit(unit: str) -> dict[str, str]:
     except (OSError, subprocess.TimeoutExpired):
         return {}
     return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
-
-
-def read_lines(invocation: str, patterns: Sequence[str], most: int = LINES) -> list[str]:
-    """The lines of a start's log that have one of these texts; the first ones, each cut."""
-    found: list[str] = []
-    for line in _read_journal(f"_SYSTEMD_INVOCATION_ID={invocation}"):
-        if len(found) < most and any(pattern in line for pattern in patterns):
-            found.append("".join(char if " " <= char <= "~" else "?" for char in line[:LINE_LENGTH]))
-    return found
-
-
-def read_result(invocation: str) -> str:
-    """systemd's result of a start that has failed, by its message; empty without one.
-
-    The result of the unit is gone once a later start begins, and after `systemctl reset-failed`.
-    """
-    words = (*("--output-fields=UNIT_RESULT", "_PID=1"), f"INVOCATION_ID={invocation}", f"MESSAGE_ID={UNIT_FAILED}")
-    return next(filter(RESULT.fullmatch, _read_journal(*words)), "")
-
-
-def _read_journal(*words: str) -> Iterator[str]:
-    """The lines of the first entries that match."""
-    command = ["journalctl", "--quiet", "--no-pager", "--output=cat", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as journal:
-        text = journal.stdout.read(LOG_BYTES).decode("utf-8", "replace") if journal.stdout else ""
-        journal.kill()
-    yield from text.split("\n")
 
 
 def read_json(path: str) -> dict[str, Any]:
@@ -218,8 +188,16 @@ class StartWatch:
         self.seconds = 0.0
         """From the start of the process to ready."""
 
-    def look(self, seen: Mapping[str, str]) -> bool:
-        """Look at its processes; returns whether its first one is there. Those of a later start have the same group."""
+    def look(self, seen: Mapping[str, str], *, is_fresh: bool = False) -> bool:
+        """Look at its processes; returns whether its first one is there. Those of a later start have the same group.
+
+        Args:
+            seen: systemd's answer.
+            is_fresh: Whether systemd has just given it. Since an earlier one, a command beside it may have ended
+                and the next one begun, whose processes would count as the engine's: then it looks at none.
+        """
+        if seen.get("InvocationID", "") != self.invocation:
+            return False
         group, main, control = (seen.get(name, "") for name in ("ControlGroup", "MainPID", "ControlPID"))
         if not GROUP.fullmatch(group) or "/.." in group or not DIGITS.fullmatch(main):
             return False
@@ -228,8 +206,10 @@ class StartWatch:
         if int(main) not in processes:
             return False
         # `ready`, which asks for the first answer, is in the same group
-        figures = read_group(f"{CGROUPS}{group}")
         beside = int(control) if DIGITS.fullmatch(control) else 0
+        if not is_fresh and seen.get("ActiveState") == "activating" and beside not in processes:
+            return False
+        figures = read_group(f"{CGROUPS}{group}")
         self.peaks.look(engine_processes(processes, int(main), beside), figures)
         self.figures = figures or self.figures
         return True
@@ -284,10 +264,12 @@ class StartWatch:
 
     def build_failure(self, seen: Mapping[str, str]) -> dict[str, Any]:
         """The record of a start that has ended without an answer: why, by systemd, and the engine's own words."""
+        sync_journal()
         same = seen.get("InvocationID") == self.invocation
         result = seen.get("Result", "") if same else ""
         if result in ("", "success"):
             result = read_result(self.invocation) or result
+        failure_patterns = _texts(self.declaration, "failure_patterns")
         self.peaks.use_differences(_count_cards(self.declaration))
         # of one that has ended before the first look; systemd 256 and newer keep it
         peak = seen.get("MemoryPeak", "") if same else ""
@@ -297,7 +279,7 @@ class StartWatch:
             **self.build(read_lines(self.invocation, _texts(self.declaration, "patterns"))),
             "outcome": "stopped" if result == "success" else "failed",
             "result": result if RESULT.fullmatch(result) else "",
-            "failure_lines": read_lines(self.invocation, _texts(self.declaration, "failure_patterns"), FAILURE_LINES),
+            "failure_lines": read_lines(self.invocation, failure_patterns, FAILURE_LINES, from_end=True),
         }
 
 
@@ -325,6 +307,7 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
         pause = ANSWERED_QUESTIONS if answered or loaded else QUESTIONS
         if not there or (not ready and moment - asked >= pause):
             seen, asked = show_unit(unit) or seen, moment
+            there = there or watch.look(seen, is_fresh=True)
         entered = _load_seconds(seen, watch.invocation)
         if answered or (entered and not ready):
             loaded = loaded or moment
@@ -339,6 +322,8 @@ def watch_start(unit: str, declaration: Mapping[str, Any], path: str, invocation
             return 0 if is_known else 1
         if ready and moment - ready >= SETTLING:
             watch.look_at_box()
+            # the journal may have had them only after ready
+            lines = read_lines(watch.invocation, _texts(declaration, "patterns")) or lines
             write_record(path, watch.build(lines))
             return 0
         if ready:
