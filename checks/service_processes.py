@@ -16,17 +16,20 @@ from checks.unit_settings import parse_unit_settings
 from rigwright.engines import kind_of
 from rigwright.engines.container_spec import ContainerSpec
 from rigwright.gateway.secrets_distribution import RESIDENCY_UNIT
+from rigwright.host.generation_layout import JOB
 from rigwright.model.shared_results import share_results
 
 CONTAINED = "runs in a container, which I01 to I07 check"
 Services = Mapping[str, tuple[ExpectedUnit, ServiceProcesses]]
 INSTANCE = r"rigwright-[a-z0-9][a-z0-9-]*\.service"
+# the residency service also asks for the job of an activation
+SHOWN = rf"(?:{INSTANCE}|{re.escape(JOB)}\.service)"
 HELPERS = {
     RESIDENCY_UNIT: (
         (
             re.compile("/usr/bin/systemctl"),
             re.compile(
-                rf"show --property=[A-Za-z,]+(?: {INSTANCE})+"
+                rf"show --property=[A-Za-z,]+(?: {SHOWN})+"
                 rf"|(?:(?:start|stop) --no-block|reset-failed) {INSTANCE}"
             ),
         ),

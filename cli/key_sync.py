@@ -351,6 +351,8 @@ def _check_programs(box: ConnectedHost, restricted: tuple[str, ...], delivery: K
     try:
         answer = root_shell.run_command(box.target, deployed_keys.render_programs_query(box.rig.roots), "", PATIENCE)
         is_other = deployed_keys.has_other_programs(answer.lines)
+    except root_shell.RootDenied as error:
+        return replace(delivery, restricted=restricted, unchecked=printable(str(error)))
     except root_shell.ConnectionGone as error:
         return replace(delivery, restricted=restricted, unchecked=f"the connection was lost: {printable(str(error))}")
     except ValueError as error:
@@ -382,7 +384,7 @@ def _describe_sync(asked: KeyTargets, one: KeyDelivery, changed: str) -> tuple[s
     if one.wrong:
         return f"the keys were not updated: {one.wrong}", False
     if one.lost:
-        return f"the keys may not be updated: {one.lost}; `key sync` sends them again", False
+        return f"whether the keys are updated is unknown: {one.lost}; `key sync` sends them again", False
     updated = "the keys are updated" if one.running else "the keys are updated, for when its gateway starts"
     if not one.restricted:
         return updated, True

@@ -66,7 +66,8 @@ def describe_rollback(
             yield f"{name}: {VERBS[change]}"
     for unit, proven in find_displaceable(served, way, kept.unit_states):
         interrupts = True
-        yield f"{_instance_name(unit)}: may be stopped, for the proof of {_instance_name(proven)} needs memory"
+        need = f"if the proof of {_instance_name(proven)} needs its memory"
+        yield f"{_instance_name(unit)}: may be stopped {need}, unless it has keep_warm"
     if not interrupts:
         yield f"generation {number} interrupts nothing that is served now"
 

@@ -328,7 +328,8 @@ def test_keys_that_a_host_has_are_updated_though_the_connection_is_lost_after_th
     [
         (
             root_shell.ConnectionGone("Socket is closed"),
-            "the keys may not be updated: the connection was lost: Socket is closed; `key sync` sends them again",
+            "whether the keys are updated is unknown: the connection was lost: Socket is closed; "
+            "`key sync` sends them again",
         ),
         (
             root_shell.RootDenied("a password is required", "ops"),

@@ -374,6 +374,7 @@ QUERY_CARDS = ["--query-gpu=index,uuid,memory.used,memory.free", "--format=csv,n
     ("unit", "exe", "pid", "arguments", "own"),
     [
         (RESIDENCY_UNIT, "/usr/bin/systemctl", 8, SHOW_UNITS, True),
+        (RESIDENCY_UNIT, "/usr/bin/systemctl", 8, [*SHOW_UNITS, "rw-job-activate.service"], True),
         (RESIDENCY_UNIT, "/usr/bin/systemctl", 8, ["stop", "--no-block", CHAT], True),
         (RESIDENCY_UNIT, "/usr/bin/systemctl", 8, ["reset-failed", CHAT], True),
         (RESIDENCY_UNIT, "/usr/lib/nvidia/current/nvidia-smi", 8, QUERY_CARDS, True),

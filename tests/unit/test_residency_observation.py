@@ -48,6 +48,22 @@ def test_a_word_without_a_figure_leaves_the_rest_known(word: str) -> None:
     assert observation.parse_cards(cards + lost, f"100, {OTHER}, 5\n", owners)[0].keys() == {"0"}
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "WARNING: infoROM is corrupted at gpu 0000:01:00.0",
+        "Unable to determine the device handle for GPU1: 0000:02:00.0: GPU is lost.  Reboot the system",
+        "N/A",
+    ],
+)
+def test_a_message_about_one_card_leaves_the_others_known(line: str) -> None:
+    cards = f"{line}\n0, {UUID}, 5000, 19000\n"
+    known = MemoryDevice(24000 * MIB, 5000 * MIB, {"one": 50 * MIB})
+    assert observation.parse_cards(cards, f"100, {UUID}, 50\n", {100: "one"})[0] == {"0": known}
+    if line != "N/A":
+        assert observation.parse_cards(cards, f"100, {UUID}, 50\n{line}\n", {100: "one"})[0] == {"0": known}
+
+
 @pytest.mark.parametrize("row", ["100, {}, 199,00", "100, {}, ERR!", "100, {}", "{}", "100, {}, [1]"])
 def test_one_row_that_is_none_makes_the_answer_void(row: str) -> None:
     cards, apps = f"0, {UUID}, 5000, 19000\n", f"7, {UUID}, 50\n"

@@ -116,12 +116,12 @@ def test_a_dry_rollback_names_what_its_proofs_interrupt() -> None:
     )
     assert list(describe_rollback(served, {}, CONFIG, 1)) == [
         f"chat: stop; {proof}",
-        "embed: may be stopped, for the proof of chat needs memory",
+        "embed: may be stopped if the proof of chat needs its memory, unless it has keep_warm",
     ]
     asleep = {**served.processes, CHAT: ObservedUnit("inactive", "dead", running=False)}
     assert list(describe_rollback(replace(served, processes=asleep), {}, CONFIG, 1)) == [
         f"chat: {proof}",
-        "embed: may be stopped, for the proof of chat needs memory",
+        "embed: may be stopped if the proof of chat needs its memory, unless it has keep_warm",
     ]
     in_ram = replace(served, generations=(replace(served.generations[0], unit_states=(chat, near, other)), kept[1]))
     assert "code: stop (not in that generation)" in describe_rollback(in_ram, {}, CONFIG, 1)

@@ -28,7 +28,10 @@ SYSTEMCTL_S, SMI_S, ADMIN_S = 20.0, 20.0, 5.0
 SAMPLE_S, RECENT_S = 0.5, 2.0  # between two questions to nvidia-smi, and for which its answer counts
 FILE_BYTES, ANSWER_BYTES = 1 << 20, 1 << 20  # of /proc/sys the kernel refuses a read of 4 MiB, whatever is there
 SHOWN = ("Id", "ActiveState", "SubState", "Result", "Job", "ControlGroup", "ExecMainCode", "ExecMainStatus")
-NO_FIGURE = r"\[[A-Za-z /]{1,40}\]"  # such as [N/A], [Not Supported] and [GPU is lost]
+NO_FIGURE = r"(?:\[[A-Za-z /]{1,40}\]|N/A)"  # such as [N/A], [Not Supported] and [GPU is lost]
+# lines about one card, between the rows of the others
+SMI_MESSAGE = re.compile(r"(?:WARNING: |Unable to determine the device handle ).*")
+SMI_STATUSES = (0, 14, 15)  # of an answer with rows: also a corrupted infoROM, and a lost card (nvml.h)
 CARD_UUID = "GPU-[0-9a-fA-F-]{4,64}|[0-9A-Za-z-]{4,80}"
 CARD_ROW = re.compile(rf"(\d{{1,3}}), ({CARD_UUID}|{NO_FIGURE})" + rf", (\d{{1,9}}|{NO_FIGURE})" * 2)
 APP_ROW = re.compile(rf"(\d{{1,9}}|{NO_FIGURE}), ({CARD_UUID}|{NO_FIGURE}), (\d{{1,9}}|{NO_FIGURE})")
@@ -118,15 +121,16 @@ def show_units(units: Mapping[str, str]) -> tuple[dict[str, UnitObserved], dict[
 def parse_rows(text: str, row: re.Pattern[str]) -> list[tuple[str, ...]] | None:
     """The rows of a table of nvidia-smi's, with nothing where it has no figure; None for any other text.
 
-    A single row of another form makes all void: memory of an instance would count as that of others.
+    A single row of another form makes all void: memory of an instance would count as that of others. nvidia-smi's own
+    messages about a card do not.
     """
     found = []
     for line in filter(None, map(str.strip, text.splitlines())):
         if match := row.fullmatch(line):
-            found.append(tuple("" if value.startswith("[") else value for value in match.groups()))
+            found.append(tuple("" if re.fullmatch(NO_FIGURE, value) else value for value in match.groups()))
         elif re.fullmatch(NO_FIGURE, line):
             found.append(("",) * row.groups)
-        else:
+        elif not SMI_MESSAGE.fullmatch(line):
             return None
     return found
 
@@ -244,9 +248,9 @@ class CardSampler:
         began = monotonic()
         devices: dict[str, MemoryDevice] = {}
         uuids: dict[str, str] = {}
-        error = ""
         try:
             devices, uuids = self.query(list_processes(groups))
+            error = "" if devices else "nvidia-smi gives no whole answer"
         except Exception as found:
             # without an answer of this thread, no model starts on a card
             error = f"{type(found).__name__}: {found}"
@@ -289,7 +293,7 @@ class CardSampler:
 
 
 def read_answer(process: subprocess.Popen[bytes], until: float) -> bytes:
-    """All that a program prints, once it has ended well: whole lines of a likely size.
+    """All that nvidia-smi prints, once it has ended with rows: whole lines of a likely size.
 
     Raises:
         subprocess.SubprocessError: it has not, or not until then.
@@ -305,7 +309,8 @@ def read_answer(process: subprocess.Popen[bytes], until: float) -> bytes:
             continue
         pipe.close()
         # a line that is cut off may have another figure
-        if process.wait(max(0.0, until - monotonic())) == 0 and (not found or found.endswith(b"\n")):
+        is_whole = not found or found.endswith(b"\n")
+        if process.wait(max(0.0, until - monotonic())) in SMI_STATUSES and is_whole:
             return found
         break
     raise subprocess.SubprocessError

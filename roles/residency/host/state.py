@@ -119,7 +119,8 @@ def parse_entries(rows: Mapping[str, Any], *, same_boot: bool) -> dict[str, Entr
     found = {}
     for name, row in rows.items():
         values = {one.name: row[one.name] for one in fields(Entry) if one.name in row}
-        others = [FormFailures(**one) for one in values.pop("others", [])]
+        names = [one.name for one in fields(FormFailures)]
+        others = [FormFailures(**{key: one[key] for key in names if key in one}) for one in values.pop("others", [])]
         entry = Entry(**values, others=others)
         if entry.phase not in (ASLEEP, *LOADED) or not same_boot:
             entry = Entry(load_seconds=float(entry.load_seconds))
