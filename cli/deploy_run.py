@@ -287,8 +287,7 @@ def run_deploy(
                 if agreement:
                     hosts = sorted(state.active_hosts, key=str)
                     with output.show_checks(hosts):
-                        changed = output.find_changed(state, hosts, dry=dry)
-                        rerun = agreement.settle(hosts, changed)
+                        rerun = agreement.settle(hosts, output.find_changed(state, hosts, dry=dry))
                     if not dry and state.current_stage >= StateStage.Execute:
                         # a host that was refused has no failed step: nothing of it is changed
                         began = [one for one in sorted(failed, key=str) if output.hosts[one.name].step]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from rigwright.gateway.secrets_distribution import RESIDENCY_UNIT
+from rigwright.model.instance import instance_of
 from rigwright.model.roots import Roots
 from rigwright.serving import serving_state
 from roles import root_shell
@@ -40,7 +41,7 @@ def describe_observed_serving(found: serving_state.ObservedServing) -> str:
     if found.current is None:
         return "nothing is served there"
     up = sorted(
-        name.removeprefix("rigwright-").removesuffix(".service")
+        instance_of(name)
         for name, process in found.processes.items()
         if process.running and name.startswith("rigwright-")
     )
@@ -48,15 +49,9 @@ def describe_observed_serving(found: serving_state.ObservedServing) -> str:
         name
         for kept in found.generations
         for one in kept.unit_states
-        if kept.number == found.current and one.on_demand and _is_running(found, RESIDENCY_UNIT)
-        if (name := one.unit.removeprefix("rigwright-").removesuffix(".service")) not in up
+        if kept.number == found.current and one.on_demand and found.is_running(RESIDENCY_UNIT)
+        if (name := instance_of(one.unit)) not in up
     )
     text = f"generation {found.current} is served ({', '.join(up)})" if up else "no instance runs there"
     # the query does not tell which of them an operator has stopped: requests to those are refused
     return text + (f"; requests load {', '.join(sleeping)}, unless stopped by hand" if sleeping else "")
-
-
-def _is_running(found: serving_state.ObservedServing, unit: str) -> bool:
-    """Whether a unit of a host has a process."""
-    process = found.processes.get(unit)
-    return process is not None and process.running

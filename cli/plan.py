@@ -21,6 +21,7 @@ from rigwright.check_waivers import find_deploy_faults
 from rigwright.containers.container_plan import ContainerRefusal, plan_containers
 from rigwright.engines.environment_installer import find_installer
 from rigwright.gateway import deployed_keys, keyring, served_models
+from rigwright.model.instance import instance_of
 from rigwright.model.inventory_schema import DriverEntry
 from rigwright.model.nvidia_tables import DriverSupply
 from rigwright.nvidia.cards.card_facts import describe_borrowers
@@ -179,20 +180,16 @@ def _describe_changes(box: ConnectedHost, wanted: TargetState, made: DeployPlan)
         if name not in units:
             others = {state.unit for state in wanted.generation.unit_states}
             what = "restart" if name in others else "no longer declared (stop)"
-            said.append(f"{_instance_label(name)}: {what}")
+            said.append(f"{instance_of(name)}: {what}")
             continue
         found = compare_units(units[name], written[name]).describe() if name in written else []
         restart = describe_restart(processes.get(name), units[name].unit_state.started_from)
         why = "; ".join(found) or ("reboot" if made.reboots else restart)
         said.append(
-            f"{_instance_label(name)}: {why} (restart, "
+            f"{instance_of(name)}: {why} (restart, "
             f"{describe_downtime_seconds(use[name].start_seconds if name in use else None)})"
         )
     return said
-
-
-def _instance_label(unit: str) -> str:
-    return unit.removeprefix("rigwright-").removesuffix(".service")
 
 
 @click.command()

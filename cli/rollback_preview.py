@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from checks.connections import ConnectedHost, map_inventory
 from cli.tables import print_prose
+from rigwright.model.instance import instance_of
 from rigwright.problems import printable
 from rigwright.serving.activation import Activation, find_displaceable, goal_of, plan_activation
 from rigwright.serving.serving_state import ObservedServing, UnitUsage
@@ -59,18 +60,14 @@ def describe_rollback(
         elif change == "restarted":
             usage = use.get(unit)
             yield f"{name}: restart ({describe_downtime_seconds(usage.start_seconds if usage else None)})"
-        elif change == "proven" and unit in served.processes and served.processes[unit].running:
+        elif change == "proven" and served.is_running(unit):
             interrupts = True
             yield f"{name}: stop; {VERBS[change]}"
         else:
             yield f"{name}: {VERBS[change]}"
     for unit, proven in find_displaceable(served, way, kept.unit_states):
         interrupts = True
-        need = f"if the proof of {_instance_name(proven)} needs its memory"
-        yield f"{_instance_name(unit)}: may be stopped {need}, unless it has keep_warm"
+        need = f"if the proof of {instance_of(proven)} needs its memory"
+        yield f"{instance_of(unit)}: may be stopped {need}, unless it has keep_warm"
     if not interrupts:
         yield f"generation {number} interrupts nothing that is served now"
-
-
-def _instance_name(unit: str) -> str:
-    return unit.removeprefix("rigwright-").removesuffix(".service")

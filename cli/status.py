@@ -29,7 +29,7 @@ from rigwright.engines.log_causes import StartupFacts
 from rigwright.gateway.secrets_distribution import GATEWAY_UNIT, HEALTH_UNIT, KEEPALIVED_UNIT, ROUTER_UNIT
 from rigwright.inventory import load_rig, tolerate_problems
 from rigwright.model.gateway_schema import Gateway
-from rigwright.model.instance import Instance
+from rigwright.model.instance import Instance, instance_of
 from rigwright.operate import instance_health
 from rigwright.operate.instance_health import HealthFacts, InstanceHealth
 from rigwright.operate.instance_state import StateFacts, assess_state
@@ -118,7 +118,7 @@ def collect_status(box: ConnectedHost, names: Collection[str] = ()) -> HostStatu
 
 def _undeclared_health(unit: str, look: HealthFacts | None) -> InstanceHealth:
     """An instance that nothing declares: it is not asked for a token."""
-    name = unit.removeprefix("rigwright-").removesuffix(".service")
+    name = instance_of(unit)
     seen = look.units.get(unit) if look else None
     one = assess_state(name, StateFacts(unit=seen))
     unit_facts = (seen.since_s, seen.restarts, seen.memory) if seen else ()

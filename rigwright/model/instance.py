@@ -30,9 +30,14 @@ POWER_UNIT = "rigwright-power.service"
 PATCHED_TOOLKIT = "CUDA toolkit"
 
 
+def instance_of(unit: str) -> str:
+    """The name of the instance of a unit."""
+    return unit.removeprefix("rigwright-").removesuffix(".service")
+
+
 def slice_of(unit: str) -> str:
     """The name of the slice of an instance's unit: an unescaped dash would put that of `a-b` into that of `a`."""
-    escaped = unit.removeprefix("rigwright-").removesuffix(".service").replace("-", r"\x2d")
+    escaped = instance_of(unit).replace("-", r"\x2d")
     return f"rigwright-{escaped}.slice"
 
 

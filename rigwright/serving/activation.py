@@ -184,9 +184,7 @@ def plan_activation(found: ObservedServing, config: str, goal: ActivationGoal) -
     if settled and not strays and not stale and not loading and not listen and not release and not reload:
         return None
     leaving = dict.fromkeys([*strays, *in_the_way, *stale])
-    running = [
-        name for name in leaving if name not in staying and name in found.processes and found.processes[name].running
-    ]
+    running = [name for name in leaving if name not in staying and found.is_running(name)]
     free = tuple(found.held_state(name) or UnitState(name, "", 0, frozenset()) for name in running)
     # one on demand may have been woken since the host was looked at; a new one has no unit yet
     known = [name for name in prove if name in found.links or name in found.processes]
@@ -211,9 +209,7 @@ def find_displaceable(
     """
     states = {one.unit: one for one in unit_states if one.on_demand}
     staying = [
-        one
-        for name, one in sorted(states.items())
-        if name not in {*way.prove, *way.stop} and name in found.processes and found.processes[name].running
+        one for name, one in sorted(states.items()) if name not in {*way.prove, *way.stop} and found.is_running(name)
     ]
     # one without cards is in RAM
     pairs = {

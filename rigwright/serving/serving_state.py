@@ -198,6 +198,11 @@ class ObservedServing:
         """Instance -> GPU indexes that it has in the current generation, in its order."""
         return next((kept.cards for kept in self.generations if kept.number == self.current), {})
 
+    def is_running(self, name: str) -> bool:
+        """Whether a unit has a process."""
+        process = self.processes.get(name)
+        return process is not None and process.running
+
     def held_state(self, name: str) -> UnitState | None:
         """The holdings of a unit's process, by the manifest of the generation that it was started from; None where it
         has none, or where no generation that is kept knows.

@@ -11,7 +11,7 @@ from rigwright.host import script_output
 from rigwright.host.deploy_lock_state import LOCKS, parse_holder
 from rigwright.host.script_output import free_text, unit, word
 from rigwright.model.gateway_schema import DRAIN
-from rigwright.model.instance import CACHES, WARM, Instance
+from rigwright.model.instance import CACHES, WARM, Instance, instance_of
 from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.serving.instance_units import STOPPED
@@ -127,19 +127,13 @@ def parse_outcome(output: Iterable[str]) -> LifecycleOutcome:
     told = script_output.parse_output(output, SCHEMA)
     refusals = [str(one) for one in told.all("held")]
     refusals += [f"{name} is at work" for name in told.all("busy")]
-    refusals += [f"{_instance_name(name)} is not there yet: deploy first" for name in told.all("missing")]
+    refusals += [f"{instance_of(name)} is not there yet: deploy first" for name in told.all("missing")]
     refusals += [
         f"systemctl stop failed ({reason}): compiled kernels stay, and no instance restarts"
         for reason in told.all("unstopped")
     ]
-    states = {_instance_name(name): (state, detail) for name, state, detail in told.many("state")}
-    log = tuple((_instance_name(name), line) for name, line in told.many("log"))
-    reasons = {
-        (name := _instance_name(unit)): str(text).removeprefix(f"{name}: ") for unit, text in told.many("refused")
-    }
-    left = frozenset(_instance_name(name) for name in told.all("left"))
+    states = {instance_of(name): (state, detail) for name, state, detail in told.many("state")}
+    log = tuple((instance_of(name), line) for name, line in told.many("log"))
+    reasons = {(name := instance_of(unit)): str(text).removeprefix(f"{name}: ") for unit, text in told.many("refused")}
+    left = frozenset(instance_of(name) for name in told.all("left"))
     return LifecycleOutcome("; ".join(refusals), states, log, reasons, left)
-
-
-def _instance_name(name: str) -> str:
-    return name.removeprefix("rigwright-").removesuffix(".service")

@@ -11,7 +11,7 @@ from functools import cached_property
 from rigwright.host import script_output
 from rigwright.host.deploy_lock_state import parse_holder
 from rigwright.host.script_output import free_text, hexadecimal, matching, number, seconds, text, tolerant
-from rigwright.model.instance import Instance, loaded_weights
+from rigwright.model.instance import Instance, instance_of, loaded_weights
 from rigwright.model.roots import Roots
 from rigwright.render import render
 from rigwright.serving.serving_state import ObservedServing
@@ -149,7 +149,7 @@ def parse_weight_inventory(roots: Roots, output: Iterable[str]) -> WeightInvento
         records={name: line for name, line in told.many("record") if name and line},
         hashed={name: when for name, when in told.many("deep") if name},
         wrong={name: line for name, line in told.many("wrong") if name},
-        starts={name.removeprefix("rigwright-").removesuffix(".service"): line for name, line in told.many("start")},
+        starts={instance_of(name): line for name, line in told.many("start")},
     )
 
 

@@ -19,6 +19,7 @@ import pytest
 from benchmarks.on_demand import measure_pair, until_asleep
 from benchmarks.on_demand_host import GATEWAY_PORT, OnDemandBox, disturb_regularly
 from benchmarks.on_demand_load import RandomLoad
+from benchmarks.on_demand_results import percentile
 from lab.tiny_model import HEAVY
 from tests.gpu.gateway_instances import SLACK, DeclareInstances, compute_processes, instance_pid, inventory_writer
 from tests.gpu.gpu_machine import INVENTORY, GpuMachine
@@ -144,7 +145,7 @@ def test_clients_of_both_lose_no_request(deployed: GpuMachine, box: OnDemandBox,
     of_each = [sum(one.client == number for one in rows) for number in range(CLIENTS)]
     print(
         f"\n{len(rows)} requests in {seconds:g} s, {len(disturbances)} kills, restarts and reloads; loads {loads}; "
-        f"waits {statistics.median(waits):.2f} s, P95 {waits[int(0.95 * len(waits))]:.2f} s, {waits[-1]:.2f} s at "
+        f"waits {statistics.median(waits):.2f} s, P95 {percentile(waits, 0.95):.2f} s, {waits[-1]:.2f} s at "
         f"most; requests of a client {min(of_each)} to {max(of_each)}; the card had {card.mib} MiB at most; "
         f"load seconds {box.load_seconds()}; load {os.getloadavg()[0]:.1f}"
     )
@@ -172,7 +173,7 @@ def test_an_asleep_card_is_idle(deployed: GpuMachine, box: OnDemandBox) -> None:
 
 def test_a_wake_beside_a_bare_start(box: OnDemandBox) -> None:
     pairs = [measure_pair(box, is_bare_first=number % 2 == 1) for number in range(PAIRS)]
-    ratios = sorted(one.wake_s / one.bare_s for one in pairs)
+    ratios = sorted(one.ratio for one in pairs)
     print(f"\nwake / bare start {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}): {pairs}")
 
 
